@@ -86,8 +86,7 @@ class TreePlane(Plane):
             host.engine.proof = self.proof
             # The interest plane closes the links of a node, and asks all planes whether they need them.
             host.links.kept = lambda peer: True
-            for peer in self._links():
-                host.link(peer, LinkState.UP, now)
+            host.begin(self._links(), now)
         return self.host
 
     @property

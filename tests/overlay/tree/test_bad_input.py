@@ -135,12 +135,12 @@ def test_forged_reports_do_not_complete_a_receipt() -> None:
     wire.took(0)
     wire.take()
     # Of another round, of another batch, for other keys than those that were asked for.
-    assert wire.say(Reached((80, 1, 0), 7, ALL, ALL, (5,))) == []
-    assert wire.say(Reached((80, 1, 9), 0, ALL, ALL, (5,))) == []
+    assert wire.say(Reached((80, 1, 0), 7, (), ALL, (5,))) == []
+    assert wire.say(Reached((80, 1, 9), 0, (), ALL, (5,))) == []
     assert wire.say(Reached((80, 1, 0), 0, ((0, 3),), ALL, (5,))) == []
-    effects = wire.say(Reached((80, 1, 0), 0, ALL, ALL, (5, 5)))
+    effects = wire.say(Reached((80, 1, 0), 0, (), ALL, (5, 5)))
     assert reasons(effects) == ["report for another number of events"]
-    effects = wire.say(Reached((80, 1, 0), 0, ALL, ((0, 16),), (5,)))
+    effects = wire.say(Reached((80, 1, 0), 0, (), ((0, 16),), (5,)))
     assert "a report for keys that do not exist" in reasons(effects)
     assert wire.receipts == []
 
@@ -152,7 +152,7 @@ def test_a_report_that_also_names_the_key_of_its_receiver_holds_and_the_receiver
     """While links are being made, two neighbours may have heard of a newcomer, and answer for it to each other."""
     wire = neighbour()
     wire.publish()
-    everything = Reached((80, 1, 0), 0, ALL, ALL, (5,))
+    everything = Reached((80, 1, 0), 0, (), ALL, (5,))
     if is_taken_first:
         wire.took(1)
         wire.say(everything)
@@ -168,13 +168,13 @@ def test_a_batch_that_comes_back_to_its_publisher_is_not_counted_a_second_time()
     wire.publish()
     wire.took(1)
     wire.host.link(Peer(120), LinkState.UP, NOW)
-    wire.say(Reached((80, 1, 0), 0, ALL, ()))
+    wire.say(Reached((80, 1, 0), 0, (), ()))
     wire.host.wake(Micros(NOW + wire.host.config.again))
     [again] = [message for message in wire.told(wire.take()) if type(message) is Carry]
     # All keys are missing but those of the host itself, and they are one arc.
     assert (again.want, again.batch.round) == (((8, 4),), 1)
-    [answer] = wire.told(wire.say(Carry(again.batch, ALL)))
-    assert answer == Reached((80, 1, 0), 1, ALL, ())
+    [answer] = wire.told(wire.say(Carry(again.batch, ())))
+    assert answer == Reached((80, 1, 0), 1, (), ())
     wire.host.receive(Peer(120), Reached((80, 1, 0), 1, again.want, ALL, (2,)), NOW)
     assert wire.receipts == [(3,)]
     assert len(wire.handed) == 1
@@ -184,7 +184,7 @@ def test_a_report_says_nothing_about_keys_that_its_sender_was_not_asked_for() ->
     wire = neighbour()
     wire.publish()
     wire.took(0)
-    wire.say(Reached((80, 1, 0), 0, ALL, ((12, 2),)))
+    wire.say(Reached((80, 1, 0), 0, (), ((12, 2),)))
     wire.host.wake(Micros(NOW + wire.host.config.again))
     [carried] = [message for message in wire.told(wire.take()) if type(message) is Carry]
     assert carried.want == ((2, 4),)

@@ -192,6 +192,12 @@ class TreeHost:
         self.engine.wake(now)
         self._advance(now)
 
+    def begin(self, peers: list[Peer], now: Micros) -> None:
+        """There were links to these peers before the host began."""
+        for peer in peers:
+            self.links.link(peer, LinkState.UP, now)
+            self.engine.link(peer, LinkState.UP, now)
+
     def link(self, peer: Peer, state: LinkState, now: Micros) -> None:
         self.links.link(peer, state, now)
         self.ring.link(peer, state, now)

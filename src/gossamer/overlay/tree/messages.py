@@ -149,7 +149,10 @@ class Laid(Message, frozen=True, array_like=True, tag=66):
 
 
 class Carry(Message, frozen=True, array_like=True, tag=67):
-    """A batch for the owners of these keys. The sender waits for one report."""
+    """A batch for the owners of these keys, or of all keys if there are no pieces.
+
+    The sender waits for one report.
+    """
 
     is_event: ClassVar[bool] = True
 

@@ -26,7 +26,7 @@ from gossamer.overlay.delivery.region import Aim, Id
 from gossamer.overlay.tree.arcs import Arc, Keys
 from gossamer.overlay.tree.config import TreeConfig
 from gossamer.overlay.tree.links import Links
-from gossamer.overlay.tree.messages import PIECES_MAX, Carry, Reached, Waits
+from gossamer.overlay.tree.messages import PIECES_MAX, Carry, Pieces, Reached, Waits
 from gossamer.overlay.tree.ring import Ring
 from gossamer.overlay.tree.routes import Routes
 
@@ -37,13 +37,13 @@ FOUND_MAX = 1024
 class Answered:
     """The keys of one region that have been answered for."""
 
-    __slots__ = ("keys",)
+    __slots__ = ("everything", "keys")
 
-    def __init__(self, bits: int) -> None:
-        self.keys = Keys(bits)
+    def __init__(self, everything: Keys, bits: int) -> None:
+        self.everything, self.keys = everything, Keys(bits)
 
     def add(self, tile: Keys, region: Keys) -> None:
-        self.keys.unite(tile if region.full else tile.common(region))
+        self.keys.unite(tile if region is self.everything else tile.common(region))
 
     def lose(self, region: Keys) -> None:
         """What nobody has answered for is missing anyway."""
@@ -77,7 +77,7 @@ class TreeRouter:
     # ------------------------------------------------------------------------- inputs
 
     def on_carry(self, sender: Peer, message: Carry, now: Micros) -> None:
-        region = self._region(message.want)
+        region = self._keys(message.want) if message.want else self.everything
         if region is None:
             self._links.reject(sender, "keys that do not exist")
         else:
@@ -85,7 +85,7 @@ class TreeRouter:
 
     def on_reached(self, sender: Peer, message: Reached, now: Micros) -> None:
         counts = joined(message.matched, message.dropped)
-        tile = self._region(message.pieces)
+        tile = self._keys(message.pieces)
         if counts is None:
             self._links.reject(sender, "report for another number of events")
         elif tile is None:
@@ -108,10 +108,8 @@ class TreeRouter:
                 self._found[key] = arc
                 self.engine.again(now)
 
-    def _region(self, pieces: tuple[tuple[int, int], ...]) -> Keys | None:
-        """The keys of a message; None if there are no such keys."""
-        if pieces == self.everything.pieces():
-            return self.everything
+    def _keys(self, pieces: Pieces) -> Keys | None:
+        """The keys of a message; None if some do not exist."""
         bits = self._ring.bits
         if any(low >> bits or high >> bits for low, high in pieces):
             return None
@@ -126,7 +124,7 @@ class TreeRouter:
         return one.plus(other)
 
     def cover(self, region: Keys) -> Answered:
-        return Answered(self._ring.bits)
+        return Answered(self.everything, self._ring.bits)
 
     def elsewhere(self, region: Keys) -> Keys:
         return self.nobody
@@ -134,11 +132,12 @@ class TreeRouter:
     def nothing(self, region: Keys) -> Keys:
         return self.nobody
 
-    def name(self, region: Keys) -> Hashable:
-        return region.pieces()
+    def name(self, region: Keys) -> Pieces:
+        """A region as it travels: the whole ring without a piece, because it is the most frequent."""
+        return () if region is self.everything else region.pieces()
 
     def aim(self, batch: Batch, region: Keys, sender: Peer | None, now: Micros) -> Aim:
-        arc, whole = self._ring.arc, region.full
+        arc, whole = self._ring.arc, region is self.everything
         here: Keys | None = None
         known: Keys | None = None
         if arc is not None:
@@ -211,7 +210,7 @@ class TreeRouter:
         return None
 
     def carry(self, batch: Batch, region: Keys) -> Carry:
-        return Carry(batch, region.pieces())
+        return Carry(batch, self.name(region))
 
     def report(self, id: Id, round: int, region: Keys, tile: Keys, counts: Counts) -> Reached:
         pieces = tile.pieces()
@@ -219,10 +218,10 @@ class TreeRouter:
             # Too many to tell. All of it is asked for again, so nothing of it may be counted.
             pieces, counts = (), ()
         matched, dropped = parted(counts) if any(counts) else ((), ())
-        return Reached(id, round, region.pieces(), pieces, matched, dropped)
+        return Reached(id, round, self.name(region), pieces, matched, dropped)
 
     def busy(self, id: Id, round: int, region: Keys) -> Waits:
-        return Waits(id, round, region.pieces())
+        return Waits(id, round, self.name(region))
 
 
 def declined(message: Carry) -> Reached:
