@@ -43,8 +43,10 @@ def _inner(table: Any) -> str:
 
 
 RESULTS = (
-    f"{GRID.ddl}, measures ARRAY<STRUCT<{_inner(MEASURES)}>>, spreads ARRAY<STRUCT<{_inner(SPREADS)}>>, "
-    f"news ARRAY<STRUCT<{_inner(NEWS)}>>, reconfigurations ARRAY<STRUCT<{_inner(RECONFIGURATIONS)}>>, "
+    f"{GRID.ddl}, measures ARRAY<STRUCT<{_inner(MEASURES)}>>, spreads "
+    f"ARRAY<STRUCT<{_inner(SPREADS)}>>, "
+    f"news ARRAY<STRUCT<{_inner(NEWS)}>>, reconfigurations "
+    f"ARRAY<STRUCT<{_inner(RECONFIGURATIONS)}>>, "
     "traces ARRAY<STRUCT<file: STRING, line: BIGINT, row: STRING>>"
 )
 """A whole run in one row: what a task returns, before it is judged and split into tables."""

@@ -106,7 +106,8 @@ class Topics(Watch):
             extra = sum(topic not in wanted for topic in has)
             if missing or extra:
                 self.fail(
-                    f"node {node.index}: its record lacks {missing} topics that its users want, and has {extra} they do not"
+                    f"node {node.index}: its record lacks {missing} topics that its users want, "
+                    f"and has {extra} they do not"
                 )
 
 
@@ -126,7 +127,8 @@ class Agreement(Watch):
                     )
                 elif known.record is not record and known.record != record:
                     self.fail(
-                        f"node {node.index} has node {index[peer]} as {_name(known.record)}; right is {_name(record)}"
+                        f"node {node.index} has node {index[peer]} as {_name(known.record)}; right "
+                        f"is {_name(record)}"
                     )
             for peer, known in members.items():
                 if peer not in truth:
@@ -147,7 +149,8 @@ class Connectivity(Watch):
         self.found = vertex_connectivity(fabric.adjacency) if nodes > 1 else 0
         if self.found < min(self._k, nodes - 1):
             self.fail(
-                f"{self.found} nodes can cut this fabric of {nodes} apart; it takes {self._k} or all others"
+                f"{self.found} nodes can cut this fabric of {nodes} apart; it takes {self._k} or "
+                "all others"
             )
 
 
@@ -188,7 +191,8 @@ class Diameter(Watch):
         self.found = diameter(fabric.adjacency) if nodes > 1 else 0
         if nodes > 1 and not 0 <= self.found <= diameter_bound(nodes, self._k):
             self.fail(
-                f"{self.found} hops across {nodes} nodes; at most {diameter_bound(nodes, self._k)} are right"
+                f"{self.found} hops across {nodes} nodes; at most {diameter_bound(nodes, self._k)} "
+                "are right"
             )
 
 
@@ -207,7 +211,8 @@ class Removals(Watch):
             return  # it said so itself, or it is not removed
         if before is not None and self._life(change.peer) == before.life:
             self.fail(
-                f"node {node.index} took {_name(before)} out of its view at {now / 1e6:.3f} s, and it is alive"
+                f"node {node.index} took {_name(before)} out of its view at {now / 1e6:.3f} s, and "
+                "it is alive"
             )
 
 
@@ -309,7 +314,8 @@ class Hidden(Watch):
             for topic in _pairs(before):
                 if topic not in told:
                     self.fail(
-                        f"node {node.index} was not told that {topic.hex()} ended with {_name(before)}"
+                        f"node {node.index} was not told that {topic.hex()} ended with "
+                        f"{_name(before)}"
                     )
             return
         for topic, versions in self._left.get((int(change.peer), after.life), {}).items():
@@ -318,7 +324,8 @@ class Hidden(Watch):
                 continue
             if topic not in change.left and topic not in change.returned:
                 self.fail(
-                    f"node {node.index} was not told that {change.peer:016x} left {topic.hex()} in version "
+                    f"node {node.index} was not told that {change.peer:016x} left {topic.hex()} in "
+                    "version "
                     f"{versions[missed - 1]}, between {before.version} and {after.version}"
                 )
 
@@ -355,7 +362,8 @@ class Exact(Watch):
         left = [topic for topic in old if topic not in new]
         returned = [t for t in new if t in old and (new_life or old[t] >> 2 != new[t] >> 2)]
         for what, right, said in (
-            ("joined", joined, change.joined), ("left", left, change.left), ("returned", returned, change.returned)
+            ("joined", joined, change.joined), ("left", left, change.left),
+            ("returned", returned, change.returned)
         ):  # fmt: skip
             if sorted(right) != sorted(said):
                 self.fail(f"{where}: {what} names {len(said)} topics, right are {len(right)}")
@@ -379,7 +387,8 @@ class Exact(Watch):
                     )
             if shown:
                 self.fail(
-                    f"node {node.index}: its changes add up to {len(shown)} members that its view has not"
+                    f"node {node.index}: its changes add up to {len(shown)} members that its view "
+                    "has not"
                 )
 
 

@@ -39,8 +39,10 @@ class Setup(sim.Setup, frozen=True, kw_only=True):
 
     OVERLAYS: ClassVar = ("interest",)
     BOUNDS: ClassVar = (
-        ("nodes", 1, NODES_MAX), ("topics", 1, 10_000_000), ("subscriptions", 0, TOPICS_MAX), ("k", 1, 32),
-        ("links_max", 1, 65_536), ("threshold", 0, 1_000_000), ("changes", 0, 1_000_000), ("rate", 1, 100_000),
+        ("nodes", 1, NODES_MAX), ("topics", 1, 10_000_000), ("subscriptions", 0, TOPICS_MAX),
+        ("k", 1, 32),
+        ("links_max", 1, 65_536), ("threshold", 0, 1_000_000), ("changes", 0, 1_000_000),
+        ("rate", 1, 100_000),
     )  # fmt: skip
     CHOICES: ClassVar = (("start", ("auto", "cold", "formed")), ("spread", ("zipf", "uniform")))
     DURATIONS: ClassVar = ("coalesce", "period", "interval")

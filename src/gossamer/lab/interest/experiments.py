@@ -495,7 +495,8 @@ def flips(setup: Setup, options: Options, progress: Progress) -> Verdict:
         reasons.append("the views do not agree afterwards")
     if growth > GROWTH_MAX:
         reasons.append(
-            f"memory grew by {growth} bytes from a tenth of the flips to all; at most {GROWTH_MAX} is flat"
+            f"memory grew by {growth} bytes from a tenth of the flips to all; at most {GROWTH_MAX} "
+            "is flat"
         )
     if machine.deadline == NEVER:
         reasons.append("the machine stopped")
