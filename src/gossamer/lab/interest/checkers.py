@@ -369,7 +369,7 @@ class Exact(Watch):
         if was is not before and (
             _pairs(was) != old or (was.life if was else -1) != (before.life if before else -1)
         ):
-            self.fail(f"{where}: the change starts from something else than what was told before")
+            self.fail(f"{where}: the change does not start from the last one told")
         if before is not None and after is not None and before.life == after.life and old == new:
             # A greater version of the same interest. It is exact, but nobody needed to be told.
             self.empty += 1
