@@ -17,7 +17,8 @@ from gossamer.cli.simulate import simulate
 from gossamer.lab.interest import experiments
 from gossamer.sim import swarm
 
-pytestmark = pytest.mark.slow  # all of it together takes seconds
+# All tests together take seconds.
+pytestmark = pytest.mark.slow
 
 SMALL = (
     "interest",
@@ -87,7 +88,8 @@ def test_an_experiment() -> None:
     assert found["figures"]["reset_s"] <= 3.0
     assert (
         found["replay"]
-        == "gossamer simulate interest --scenario dead --nodes 8 --topics 9 --subscriptions 3 --seed 0"
+        == "gossamer simulate interest --scenario dead --nodes 8 --topics 9 --subscriptions 3 "
+        "--seed 0"
     )
     assert "met" in call("interest", "--scenario", "flips", "--flips", "2000").stdout
     assert sorted(experiments.NAMES) == sorted(simulate_interest.SCENARIOS)

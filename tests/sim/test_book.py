@@ -1,4 +1,4 @@
-"""The book of bare machines: what it judges, and the traces that it leaves."""
+"""The book of bare machines: its verdicts, and the traces that it leaves."""
 
 from __future__ import annotations
 
