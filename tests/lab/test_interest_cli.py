@@ -46,9 +46,12 @@ def test_figures_as_json() -> None:
     assert result.return_value == 0
     found = json.loads(result.stdout)
     assert {
-        "vertex_connectivity", "degree_max", "degree_mean", "diameter", "hops_p50", "hops_p99", "ms_p50", "ms_p99",
-        "copies_per_node", "bytes_per_change", "bytes_per_change_whole", "bytes_per_change_names", "bytes_amortised",
-        "idle_bytes_per_s", "converged", "digest", "cold_start_s", "cold_start_bytes_per_node", "messages", "wall_seconds",
+        "vertex_connectivity", "degree_max", "degree_mean", "diameter", "hops_p50", "hops_p99",
+        "ms_p50", "ms_p99",
+        "copies_per_node", "bytes_per_change", "bytes_per_change_whole", "bytes_per_change_names",
+        "bytes_amortised",
+        "idle_bytes_per_s", "converged", "digest", "cold_start_s", "cold_start_bytes_per_node",
+        "messages", "wall_seconds",
         "violations", "memory_mb_per_million_pairs",
     } <= found.keys()  # fmt: skip
     assert (found["seed"], found["converged"], found["violations"]) == (4, True, [])

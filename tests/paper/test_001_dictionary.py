@@ -69,7 +69,8 @@ def test_order_by_name() -> None:
         "city": "e_city",
     }
     schema = Schema.parse(
-        "year INT, e_city STRING, d_type STRING, c_country STRING, b_category STRING, a_class STRING",
+        "year INT, e_city STRING, d_type STRING, c_country STRING, b_category STRING, a_class "
+        "STRING",
         "name",
     )
     filters = {}

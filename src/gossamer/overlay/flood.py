@@ -168,6 +168,7 @@ class Flood:
     # ------------------------------------------------------------------ as a router
 
     everything = True
+    splits = False
 
     def minus(self, one: bool, other: bool) -> bool:
         return one and not other

@@ -23,9 +23,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from gossamer.machine import (
     MILLISECOND,
@@ -39,7 +39,14 @@ from gossamer.machine import (
     Peer,
     Send,
 )
-from gossamer.overlay.batch import HOPS_MAX, WINDOW_MAX, Batch, Left, added, bounded_all
+from gossamer.overlay.batch import (
+    HOPS_MAX,
+    WINDOW_MAX,
+    Batch,
+    Left,
+    added,
+    bounded_all,
+)
 from gossamer.overlay.delivery.lives import Life, Lives
 from gossamer.overlay.delivery.outstanding import PATIENCE, Outstanding, Part
 from gossamer.overlay.delivery.region import Cover, Id, Region, Router, Tile
@@ -124,24 +131,34 @@ class Wave:
         "branches",
         "by",
         "count",
+        "home",
         "id",
+        "is_handed",
         "is_orphaned",
         "is_taken",
+        "keys",
         "life",
         "missing",
+        "numbers",
         "own",
+        "past",
         "round",
         "rounds",
         "size",
+        "takes",
         "total",
     )
 
-    def __init__(self, batch: Batch, life: Life[Wave], by: int) -> None:
+    def __init__(self, batch: Batch, life: Life[Wave], by: int, keys: int) -> None:
         self.id: Id = (batch.publisher, batch.incarnation, batch.first)
         self.batch: Batch | None = batch
         """None while nothing is under way: only what a late question needs is kept."""
-        self.count, self.round = batch.count, batch.round
+        self.count, self.round, self.numbers = batch.count, batch.round, batch.numbers
         self.life = life
+        # How many keys of the once-only table it has.
+        self.keys = keys
+        # Where this node was when it took the batch: the router's, where a node has several places.
+        self.home: Any = None
         # The link that brought it first, and its bytes.
         self.by, self.size = by, len(batch.rows)
         self.branches: list[Branch] = []
@@ -149,7 +166,11 @@ class Wave:
         self.answered: Region = None
         # A peer that waited for this node in this round is gone: what it would have heard is missing.
         self.is_orphaned = False
-        self.is_taken = False
+        # Whether this node is among those that take it, whether its owner has been handed it, and
+        # whether the owner has taken it.
+        self.takes = self.is_handed = self.is_taken = False
+        # Events that were taken before, in other company, and how many took them.
+        self.past: dict[int, int] | None = None
         # How many of the owner's subscriptions took each event.
         self.own: Counts = ()
         # Of a batch of our own: what no tile covers yet, and the sum of what the tiles brought.
@@ -157,6 +178,11 @@ class Wave:
         self.total: Counts = ()
         self.rounds = 0
         self.again_at = NEVER
+
+    @property
+    def events(self) -> Sequence[int]:
+        """The sequence numbers."""
+        return self.numbers or range(self.id[2], self.id[2] + self.count)
 
 
 class Engine:
@@ -205,16 +231,17 @@ class Engine:
 
     # --------------------------------------------------------------------- the origin
 
-    def publish(self, batch: Batch, now: Micros) -> None:
+    def publish(self, batch: Batch, now: Micros, region: Region = None) -> None:
+        """``region``: where the batch goes, if that is not everywhere."""
         assert batch.publisher == self.me
         life = self.lives.use(self.me, batch.incarnation, batch.floor, self.me)
         assert life is not None, "an own publication needs no room of others"
         assert (batch.first,) not in life.batches
         batch = batch.signed(self.proof)
-        wave = self._add(life, batch, self.me)
-        wave.missing = self._router.everything
+        wave = self._add(life, batch, self.me, now)
+        wave.missing = self._router.everything if region is None else region
         self._begin(wave, batch, self.me, wave.missing, now)
-        self._hand_over(wave, batch, now)
+        self._go_on(wave, batch, now)
 
     def _another_round(self, wave: Wave, now: Micros) -> None:
         """Ask for exactly what is missing."""
@@ -224,12 +251,12 @@ class Engine:
         wave.rounds += 1
         # The floor of today, else a batch that waits for long would leave the window.
         floor = min(batch.first, wave.life.floor)
-        again = Batch(
-            batch.topic, batch.publisher, batch.incarnation, batch.first, batch.count, floor,
-            wave.round + 1, 0, batch.rows,
-        ).signed(self.proof)  # fmt: skip
+        again = structs.replace(
+            batch, floor=floor, round=wave.round + 1, hops=0, signature=b""
+        ).signed(self.proof)
         self._new_round(wave, again, now)
-        self._settle(self._begin(wave, again, self.me, wave.missing, now), now)
+        self._begin(wave, again, self.me, wave.missing, now)
+        self._go_on(wave, again, now)
 
     def _collect(self, wave: Wave, branch: Branch, tile: Tile, now: Micros) -> None:
         """A round of ours is over."""
@@ -276,6 +303,13 @@ class Engine:
             )
             return
         wave = life.batches.get((batch.first,))
+        past: dict[int, int] | None = None
+        if router.splits and (wave is None or wave.numbers != batch.numbers):
+            answer, past = self._in_other_company(life, batch)
+            if answer is not None:
+                self._repeated(sender, batch, region, answer(region))
+                return
+            wave = None
         if wave is None:
             if batch.first < life.floor:
                 self._repeated(sender, batch, region, router.elsewhere(region))
@@ -287,9 +321,10 @@ class Engine:
                     sender, batch, region, "more batches under way than one link may bring"
                 )
             else:
-                wave = self._add(life, batch, sender)
+                wave = self._add(life, batch, sender, now)
+                wave.past = past
                 self._begin(wave, batch, sender, region, now)
-                self._hand_over(wave, batch, now)
+                self._go_on(wave, batch, now)
             return
         if batch.count != wave.count:
             self.reject(sender, "batch with another number of events than before")
@@ -301,8 +336,12 @@ class Engine:
             self._new_round(wave, batch, now)
         remaining = region if wave.answered is None else router.minus(region, wave.answered)
         if remaining:
+            if (*wave.id, batch.round, router.name(region), sender) in self._branches:
+                self.reject(sender, "a part with the name of another part")
+                return
             self._out.append(Note(Duplicate(hex_peer(sender), batch.count)))
-            self._settle(self._begin(wave, batch, sender, region, now, remaining), now)
+            self._begin(wave, batch, sender, region, now, remaining)
+            self._go_on(wave, batch, now)
             return
         answer = router.nothing if wave.is_orphaned else router.elsewhere
         self._repeated(sender, batch, region, answer(region))
@@ -434,6 +473,7 @@ class Engine:
         self._branches[branch.key] = branch
         aim = router.aim(batch, region, Peer(parent) if parent != self.me else None, now)
         branch.here = aim.here
+        wave.takes = wave.takes or aim.takes
         if aim.known is not None:
             branch.cover.add(aim.known, region)
         if wave.is_taken:
@@ -448,10 +488,7 @@ class Engine:
         router, wave = self._router, branch.wave
         batch = wave.batch
         assert batch is not None
-        onward = Batch(
-            batch.topic, batch.publisher, batch.incarnation, batch.first, batch.count, batch.floor,
-            batch.round, batch.hops + 1, batch.rows, batch.signature,
-        )  # fmt: skip
+        onward = structs.replace(batch, hops=batch.hops + 1)
         alike: list[Part] = []
         for peer, region in parts:
             if alike and alike[0].region is not region:
@@ -463,17 +500,26 @@ class Engine:
             alike.append(part)
         self.outstanding.send_alike(alike, now)
 
-    def _hand_over(self, wave: Wave, batch: Batch, now: Micros) -> None:
-        counts = self._arrive(batch, now)
-        if counts is not None:
-            self._taken(wave, counts, now)
-            return
+    def _go_on(self, wave: Wave, batch: Batch, now: Micros) -> None:
+        """Hand the batch over, once, if this node takes it; and report what waits for nobody."""
+        if wave.takes and not wave.is_handed:
+            wave.is_handed = True
+            if self._router.splits:
+                counts = self._arrive(batch, now, batch.numbers or None, done=wave.past)
+            else:
+                counts = self._arrive(batch, now)
+            if counts is not None:
+                self._taken(wave, counts, now)
+                return
         for branch in list(wave.branches):
             self._settle(branch, now)
 
     def _taken(self, wave: Wave, counts: Counts, now: Micros) -> None:
         if len(counts) == 1 and wave.count > 1:
             counts = counts * wave.count
+        if wave.past is not None:
+            before = tuple([wave.past.get(number, 0) for number in wave.events])
+            counts = bounded_all(added(counts, before)) if counts else before
         wave.is_taken, wave.own = True, counts
         for branch in list(wave.branches):
             self._count_own(branch)
@@ -519,6 +565,12 @@ class Engine:
             )
 
     def _new_round(self, wave: Wave, batch: Batch, now: Micros) -> None:
+        self._break_off(wave, now)
+        wave.round, wave.answered, wave.is_orphaned = batch.round, None, False
+        if wave.batch is not None:
+            wave.batch = batch
+
+    def _break_off(self, wave: Wave, now: Micros) -> None:
         """What is under way belongs to an earlier round. A peer that waits for it gets what there is."""
         for branch in list(wave.branches):
             for part in branch.parts.values():
@@ -529,14 +581,13 @@ class Engine:
             self._end(branch)
             if branch.parent != self.me:
                 self._answer(branch, branch.cover.tile(now))
-        wave.round, wave.answered, wave.is_orphaned = batch.round, None, False
-        if wave.batch is not None:
-            wave.batch = batch
 
     def _over(self, wave: Wave) -> None:
         """Nothing is under way any more."""
-        if self._active.pop(wave.id, None) is None:
+        if wave.batch is None:
             return
+        if self._active.get(wave.id) is wave:
+            del self._active[wave.id]
         self._incomplete.pop(wave.id, None)
         wave.batch = None
         wave.life.under_way -= 1
@@ -544,19 +595,53 @@ class Engine:
 
     # ------------------------------------------------------------------------- tables
 
-    def _add(self, life: Life[Wave], batch: Batch, by: int) -> Wave:
-        wave = life.add((batch.first,), Wave(batch, life, by))
-        self.batches_by[by] += 1
+    def _add(self, life: Life[Wave], batch: Batch, by: int, now: Micros) -> Wave:
+        if self._router.splits:
+            wave = Wave(batch, life, by, batch.count)
+            for number in wave.events:
+                other = life.batches.get((number,))
+                if other is None:
+                    life.add((number,), wave)
+                else:
+                    self._break_off(other, now)
+                    self._over(other)
+                    life.batches[number,] = wave
+                    self._forgotten(other)
+        else:
+            wave = life.add((batch.first,), Wave(batch, life, by, 1))
+        self.batches_by[by] += wave.keys
         life.under_way += 1
         self.bytes_by[by] += wave.size
         return wave
 
+    def _in_other_company(
+        self, life: Life[Wave], batch: Batch
+    ) -> tuple[Callable[[Region], Tile] | None, dict[int, int] | None]:
+        """Of events that come together for the first time: how many took each before.
+
+        A publisher that starts again may split a batch in another way than it did in its earlier
+        life. If an answer is returned, the batch gets it and is not taken now.
+        """
+        past: dict[int, int] = {}
+        for number in batch.events:
+            other = life.batches.get((number,))
+            if other is None:
+                continue
+            if other.round > batch.round or (other.is_handed and not other.is_taken):
+                return self._router.nothing, None
+            if other.is_handed:
+                past[number] = other.own[other.events.index(number)] if other.own else 0
+        return None, past or None
+
     def _forgotten(self, wave: Wave) -> None:
-        for branch in list(wave.branches):
-            for part in branch.parts.values():
-                self.outstanding.close(part)
-            self._end(branch)
-        self._over(wave)
+        """A key of the batch has left the table."""
+        wave.keys -= 1
+        if not wave.keys:
+            for branch in list(wave.branches):
+                for part in branch.parts.values():
+                    self.outstanding.close(part)
+                self._end(branch)
+            self._over(wave)
         self.batches_by[wave.by] -= 1
         if not self.batches_by[wave.by]:
             del self.batches_by[wave.by]

@@ -31,6 +31,8 @@ class Aim(NamedTuple):
     here: Tile | None
     # A tile that the router answers for at once, because it knows that nobody there wants the batch.
     known: Tile | None = None
+    # Whether this node takes the batch. A node that only relays it does not look at it.
+    takes: bool = True
 
 
 class Cover(Protocol):
@@ -48,6 +50,10 @@ class Cover(Protocol):
 
 class Router(Protocol):
     everything: Region
+
+    # Whether a publisher splits a batch among nodes. Then it may split it in another way when it
+    # has started again, and the once-only table knows each event by itself.
+    splits: bool
 
     # ------------------------------------------------------------------ the algebra
 
