@@ -53,6 +53,8 @@ class Answered:
 
 
 class TreeRouter:
+    splits = False
+
     def __init__(
         self,
         ring: Ring,
