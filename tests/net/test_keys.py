@@ -142,7 +142,7 @@ def test_a_request_keeps_the_key_where_it_was_made(fabric: Fabric, tmp_path: Pat
 def test_the_authority_refuses_an_id_that_another_key_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_request: bool
 ) -> None:
-    """Ids are hashes. With a colliding key its holder would inherit the other node's permissions."""
+    """Ids are hashes. The holder of a colliding key would inherit another node's permissions."""
     from gossamer.net import authority, keys
 
     fabric = Fabric(tmp_path)
