@@ -33,7 +33,7 @@ class PeerLimits(Struct, frozen=True, kw_only=True):
     rejected: int = 1000
     # With keys, the seconds for which a peer that was cut off is refused.
     shut_out: float = 30.0
-    # With keys, the age in seconds beyond which this node's list of revoked certificates is too old.
+    # With keys, the age in seconds beyond which the list of revoked certificates is too old.
     # Then it talks to nobody until it gets a later one. 0: any age will do.
     revocations_max_age: float = 0.0
 
