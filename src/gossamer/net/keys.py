@@ -339,11 +339,11 @@ class Keys:
     def is_stale(self, identity: Identity, seconds: float) -> bool:
         """Whether the list of a certificate's authority was signed longer ago, or is missing."""
         listed = self.lists.get(identity.authority)
-        return listed is None or time.time() - listed.signed_at > seconds
+        return listed is None or _clock() - listed.signed_at > seconds
 
     def refusal(self, identity: Identity) -> str:
         """Why a certificate does not count now; "" if it does."""
-        now = time.time()
+        now = _clock()
         if now >= identity.not_after:
             return "expired"
         if identity.authority not in self.authorities:
@@ -446,6 +446,11 @@ class Signatures:
     def _framed(self, kind: bytes, content: bytes) -> bytes:
         """The bytes that are signed. No two statements have the same ones."""
         return b"gossamer\0" + kind + b"\0" + self._fabric + content
+
+
+def _clock() -> float:
+    """The time of day, by which certificates and lists are valid."""
+    return time.time()
 
 
 def _no_password() -> str:
