@@ -1,4 +1,4 @@
-"""Members that lie about lists of revoked certificates: a node believes only what it can check."""
+"""Members that lie about lists of revoked certificates: a node believes only proved lists."""
 
 from __future__ import annotations
 
