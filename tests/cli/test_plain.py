@@ -1,4 +1,4 @@
-"""Text of peers on a terminal: nothing in it does more than show."""
+"""Text of peers on a terminal: it is shown, and it does nothing."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from gossamer.filters import Event
 from gossamer.net import admin
 from gossamer.node import Gap
 
-# A peer clears the screen, starts a line of its own, sets a colour for Rich, breaks its markup, runs
-# text from right to left, and uses a control character of eight bits.
+# A peer clears the screen, starts a line of its own, sets a colour for Rich, breaks its markup,
+# runs text from right to left, and uses a control character of eight bits.
 EVIL = "x\x1b[2J\r\nforged [red]y[/red] [/] :bug: \u202e \x9b31m \x7f z"
 SHOWN = r"x\x1b[2J\r\nforged [red]y[/red] [/] :bug: \u202e \x9b31m \x7f z"
 
@@ -45,10 +45,16 @@ def test_json_keeps_the_text_and_escapes_all_controls() -> None:
 
 ANSWERS: dict[str, list[dict[str, Any]]] = {
     "view": [
-        {"topic": EVIL, "node": "0" * 16, "address": EVIL, "route": EVIL, "suspected": True, "leaves": 1}
+        {
+            "topic": EVIL, "node": "0" * 16, "address": EVIL, "route": EVIL, "suspected": True,
+            "leaves": 1,
+        }
     ],
     "tree": [
-        {"node": "0" * 16, "address": EVIL, "parent": None, "depth": 0, "children": [], "linked": False}
+        {
+            "node": "0" * 16, "address": EVIL, "parent": None, "depth": 0, "children": [],
+            "linked": False,
+        }
     ],
     "lookup": [{"node": "0" * 16, "address": EVIL, "subscription": 1, "filter": EVIL, "hops": 2}],
     "status": [
@@ -88,8 +94,8 @@ def test_view_watch_and_top_too(monkeypatch: pytest.MonkeyPatch) -> None:
     assert is_harmless(done.output)
     assert SHOWN in done.output
     sample = {
-        "node": "0", "address": EVIL, "fabric": EVIL, "uptime": 1.0, "healthy": False, "ready": False,
-        "problems": [EVIL], "members": 1, "suspects": 0, "known_topics": 1, "subscriptions": 0,
+        "node": "0", "address": EVIL, "fabric": EVIL, "uptime": 1.0, "healthy": False,
+        "ready": False, "problems": [EVIL], "members": 1, "suspects": 0, "known_topics": 1, "subscriptions": 0,
         "blocked": 0, "outbox": {"events": 0, "bytes": 0}, "last_problem": EVIL, "bytes_in": 0,
         "bytes_out": 0, "topics": {EVIL: {"published": 0, "matched": 0, "delivered": 0}},
         "links": [{"peer": EVIL, "address": EVIL, "bytes_in": 0, "bytes_out": 0, "queued": 0}],

@@ -1,4 +1,4 @@
-"""Text of peers on a terminal: nothing in it does more than show.
+"""Text of peers on a terminal: it is shown, and it does nothing.
 
 Topics, schemas, filters, addresses, reasons and values come from peers, who may put anything into
 them: the escape sequences of a terminal, newlines, text that runs from right to left, or the markup
