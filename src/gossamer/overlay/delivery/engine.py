@@ -445,7 +445,7 @@ class Engine:
                 self._another_round(wave, now)
 
     def again(self, now: Micros) -> None:
-        """Begin another round of each incomplete batch now: the router knows better ways than before."""
+        """Begin another round of each incomplete batch now, because the router knows other ways."""
         for wave in list(self._incomplete.values()):
             self._another_round(wave, now)
 
