@@ -227,21 +227,23 @@ class TreeHost:
             self.router.found(key, arc, now)
             if key == self._yield_key and arc is not None:
                 self._ask_to_yield(arc, now)
-        self.hood.advance(now)
-        self._restless = NEVER if self.hood.agreed else min(self._restless, now)
+        hood = self.hood
+        if hood.advance(now):
+            self._restless = NEVER if hood.agreed else min(self._restless, now)
+            if hood.renewed:
+                self.routes.renew(hood.renewed, now)
+                hood.renewed = []
+            came, _ = self.routes.edges(hood.active, hood.fading, hood.parent, now)
+            if came:
+                self.engine.again(now)
         self._unheeded = self._restless <= now - HEED
-        if self.hood.renewed:
-            self.routes.renew(self.hood.renewed, now)
-            self.hood.renewed = []
-        came, _ = self.routes.edges(self.hood.active, self.hood.fading, self.hood.parent, now)
-        if came:
-            self.engine.again(now)
         # Within one call this host may disagree with its neighbours for a moment: it has heard of a newcomer and not yet
         # reckoned anew. An announcement handled in that moment is answered here, now that it has.
         if self.routes.is_put_off:
             self.routes.settled(now)
-        if self.ring.arc != self._arc:
-            self._arc = self.ring.arc
+        arc = self.ring.arc
+        if arc is not self._arc:
+            self._arc = self.router.arc = arc
             self.routes.update(now)
         if not self.ready or self._yielding:
             self._yields(now)

@@ -181,25 +181,26 @@ class Neighbourhood:
         for peer in self.edges:
             self._links.say(peer, Notice(True), now)
         self.edges.clear()
-        self.neighbours = None
+        self.neighbours, self._stirred = None, True
 
     # ---------------------------------------------------------------- reckoning
 
-    def advance(self, now: Micros) -> None:
-        """Do what is due: reckon, tell, retire."""
+    def advance(self, now: Micros) -> bool:
+        """Reckon, tell and retire, as far as it is due. Returns whether edges may have changed."""
+        arc = self.ring.arc
         idle = now < self.deadline and not (
             self._stirred or self._dirty or self._fades or self.ring.found
         )
-        if idle and self.ring.arc is self._arc:
-            return
+        if idle and arc is self._arc:
+            return False
         self._stirred = False
         found, self.ring.found = self.ring.found, []
-        for key, arc in found:
+        for key, answer in found:
             if self._asking is not None and key == self._key:
-                self._answer(arc, now)
-        if self.ring.arc != self._arc:
-            self._arc = self.ring.arc
+                self._answer(answer, now)
+        if arc != self._arc:
             self._dirty = True
+        self._arc = arc
         if self._retry_at <= now or self._verify_at <= now:
             self._dirty = True
             self._retry_at = NEVER
@@ -213,6 +214,7 @@ class Neighbourhood:
             self._verify_at,
             min((edge.retire_at for edge in self.edges.values()), default=NEVER),
         )
+        return True
 
     def _start(self, now: Micros) -> None:
         assert self._arc is not None

@@ -68,7 +68,8 @@ class TreeRouter:
         self.everything = Keys(ring.bits).missing()
         self.nobody = Keys(ring.bits)
         self._ring, self._routes, self._config, self._links = ring, routes, config, links
-        # The keys of an arc, kept until the arc is another one.
+        # This host's arc, which the host brings up to date, and the keys of the arc before.
+        self.arc: Arc | None = None
         self._arc: Arc | None = None
         self._mine = self.nobody
         # The first keys of missing arcs whose owners are being looked up, and those that were found.
@@ -139,7 +140,7 @@ class TreeRouter:
         return () if region is self.everything else region.pieces()
 
     def aim(self, batch: Batch, region: Keys, sender: Peer | None, now: Micros) -> Aim:
-        arc, whole = self._ring.arc, region is self.everything
+        arc, whole = self.arc, region is self.everything
         here: Keys | None = None
         known: Keys | None = None
         if arc is not None:
