@@ -1,8 +1,10 @@
-"""Hosts that come to a tree at nearly the same time, and the last of them subscribes: once laid, it misses nothing.
+"""Hosts that come to a tree at nearly the same time, and the last of them subscribes: once laid, it
+misses nothing.
 
-Each seed lost events once: to what a link that was about to go had told long before; because a newcomer was asked to stop
-answering for keys that an older host, which nobody asked, still answered for; or because a subscription counted as laid
-before neighbours that were still to come had heard of it.
+Each seed lost events once: to what a link that was about to go had told long before; because a
+newcomer was asked to stop answering for keys that an older host, which nobody asked, still answered
+for; or because a subscription counted as laid before neighbours that were still to come had heard
+of it.
 """
 
 from __future__ import annotations
@@ -55,9 +57,8 @@ def test_newcomers_side_by_side_miss_nothing_once_their_subscriptions_are_laid(
     run.wait(3)
     for join in range(joins):
         run.text = EVERYBODY if join == joins - 1 else NOBODY
-        run.join(
-            rng.getrandbits(64) if rng.random() < 0.5 else rng.getrandbits(56)
-        )  # the latter near the root
+        # The latter near the root.
+        run.join(rng.getrandbits(64) if rng.random() < 0.5 else rng.getrandbits(56))
         run.publish_for(rng.random() * rng.choice([0.0, 0.1, 0.4, 1.0]))
     run.publish_for(6)
     assert run.until(lambda: not run.unfinished, 60) is not None

@@ -33,8 +33,9 @@ NOW = Micros(1)
 class Wire:
     """One real host, and a peer that says what it likes over a link that is up.
 
-    Keys have 4 bits. The host is 8 unless told otherwise. The peer is 4, which is the root, and 12 is the
-    child of 8. The owner of the host takes what it is handed when the test says so (``took``).
+    Keys have 4 bits. The host is 8 unless told otherwise. The peer is 4, which is the root, and 12
+    is the child of 8. The owner of the host takes what it is handed when the test says so
+    (``took``).
     """
 
     def __init__(self, key: int = 8) -> None:
@@ -95,18 +96,16 @@ def test_a_claim_to_keys_that_are_anothers_is_rejected() -> None:
 
 def test_a_parent_that_is_not_above_its_child_is_rejected() -> None:
     wire = Wire()
-    effects = wire.say(
-        Attach(Arc(3, Host(4, 40, "b")), True, False)
-    )  # a leaf that claims to be the parent of the middle
+    # A leaf that claims to be the parent of the middle.
+    effects = wire.say(Attach(Arc(3, Host(4, 40, "b")), True, False))
     assert reasons(effects) == ["a claim that turns parent and child around"]
     assert Notice(True) in wire.told(effects)
 
 
 def test_a_claim_that_our_own_reckoning_does_not_bear_out_is_refused() -> None:
     wire = Wire(12)
-    effects = wire.say(
-        Attach(Arc(12, Host(4, 40, "b")), True, False)
-    )  # true as to the keys, and no neighbour of 12
+    # True as to the keys, and no neighbour of 12.
+    effects = wire.say(Attach(Arc(12, Host(4, 40, "b")), True, False))
     assert wire.host.hood.refused == 1
     assert Notice(True) in wire.told(effects)
     assert Peer(40) not in wire.host.hood.edges
@@ -149,7 +148,9 @@ def test_forged_reports_do_not_complete_a_receipt() -> None:
 def test_a_report_that_also_names_the_key_of_its_receiver_holds_and_the_receiver_counts_itself(
     is_taken_first: bool,
 ) -> None:
-    """While links are being made, two neighbours may have heard of a newcomer, and answer for it to each other."""
+    """While links are being made, two neighbours may have heard of a newcomer, and answer for it to
+    each other.
+    """
     wire = neighbour()
     wire.publish()
     everything = Reached((80, 1, 0), 0, (), ALL, (5,))

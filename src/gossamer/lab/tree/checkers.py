@@ -1,8 +1,9 @@
 """One property of the tree each. A complaint is a text; no complaint is an empty list.
 
-``mutual``: both ends of every link in use agree. ``shape``: the links form one tree, of bounded degree. ``form``: it is the
-closed form over the true ring. ``closure``: behind every link there is exactly what the tables say. Together at quiescence.
-``ring``: Chord's lists are whole; they are a few rounds after the rest.
+``mutual``: both ends of every link in use agree. ``shape``: the links form one tree, of bounded
+degree. ``form``: it is the closed form over the true ring. ``closure``: behind every link there is
+exactly what the tables say. Together at quiescence. ``ring``: Chord's lists are whole; they are a
+few rounds after the rest.
 """
 
 from __future__ import annotations
@@ -69,7 +70,9 @@ def claims(run: TreeRun) -> list[str]:
 
 
 def closure(run: TreeRun) -> list[str]:
-    """Each table holds the keys behind its link, and filters that cover all subscriptions there; none that is there no more."""
+    """Each table holds the keys behind its link, and filters that cover all subscriptions there;
+    none that is there no more.
+    """
     edges = run.edges()
     found = []
     covers = run.content.covers
@@ -125,7 +128,9 @@ def at_rest(run: TreeRun) -> list[str]:
 
 
 def ring(run: TreeRun) -> list[str]:
-    """Chord's lists are those of the whole ring; with more than r members that includes Zave's invariants."""
+    """Chord's lists are those of the whole ring; with more than r members that includes Zave's
+    invariants.
+    """
     if run.setup.dht != "chord":
         return []
     lists = run.lists()
@@ -140,5 +145,7 @@ def _arc(run: TreeRun, key: int) -> tuple[int, int]:
 
 
 def deliveries(run: TreeRun) -> list[str]:
-    """Whatever is due was delivered, once, and nothing else; and receipts count those that took the event."""
+    """Whatever is due was delivered, once, and nothing else; and receipts count those that took the
+    event.
+    """
     return run.book.judge(Receipts())

@@ -10,7 +10,8 @@ from gossamer.sim.clock import duration
 from gossamer.sim.config import ConfigError
 
 HOSTS_MAX = 1_000_000
-SIMULATED_MAX = 5_000  # more hosts are looked at in the steady state, without events
+# More hosts are looked at in the steady state, without events.
+SIMULATED_MAX = 5_000
 
 
 class Setup(sim.Setup, frozen=True, kw_only=True):
@@ -21,23 +22,36 @@ class Setup(sim.Setup, frozen=True, kw_only=True):
     rooting: str = "zero"
     cap: bool = True
     dht: str = "ideal"
-    successors: int = TreeConfig().successors  # that a host of a Chord ring lists
-    interval: str = "1s"  # between a join and the leave that follows, and to the next join
-    measure: str = "60s"  # how long it is measured, from when the network has its size
-    grow: str = "50ms"  # between joins while it grows
-    events: int = 50  # published while it is measured
-    publishers: int = 5  # hosts that publish; they stay
+    # That a host of a Chord ring lists.
+    successors: int = TreeConfig().successors
+    # Between a join and the leave that follows, and to the next join.
+    interval: str = "1s"
+    # How long it is measured, from when the network has its size.
+    measure: str = "60s"
+    # Between joins while it grows.
+    grow: str = "50ms"
+    # Published while it is measured.
+    events: int = 50
+    # Hosts that publish; they stay.
+    publishers: int = 5
     # What hosts subscribe to: everything, or a "mix" drawn from the seed.
     filters: str = "all"
     # Share of hosts replaced each second: half of them leave, half fail.
     churn_per_second: float = 0.0
-    lag: str = "300ms"  # views are behind the truth by up to this
-    steps: int = 0  # of trouble in the swarm; in each of them
-    joins: float = 0.0  # the chance that a host joins,
-    leaves: float = 0.0  # that one leaves,
-    failures: float = 0.0  # that one fails,
-    pauses: float = 0.0  # that one stands still for a while,
-    publications: int = 0  # and events that are published
+    # Views are behind the truth by up to this.
+    lag: str = "300ms"
+    # Of trouble in the swarm; in each of them.
+    steps: int = 0
+    # The chance that a host joins.
+    joins: float = 0.0
+    # That one leaves.
+    leaves: float = 0.0
+    # That one fails.
+    failures: float = 0.0
+    # That one stands still for a while.
+    pauses: float = 0.0
+    # And events that are published.
+    publications: int = 0
     latency: str = "uniform:1ms:10ms"
     detect: str = "100ms"
     seconds_max: float = 60.0

@@ -1,4 +1,6 @@
-"""Experiments beside the seed's own: two rings that meet, and the failure of the root beside that of a rendezvous tree."""
+"""Experiments beside the seed's own: two rings that meet, and the failure of the root beside that
+of a rendezvous tree.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ from gossamer.overlay.tree.arcs import between, within
 from gossamer.overlay.tree.ring import Members
 
 Progress = Callable[[float], None]
-STEP = 250_000  # between looks
+# Between looks.
+STEP = 250_000
 MERGE_MAX = 120.0
 
 
@@ -26,13 +29,17 @@ class Merged(Struct, frozen=True, kw_only=True):
     """Two rings that met."""
 
     hosts: int
-    seconds_ring: float  # from their meeting until there is one ring, in virtual seconds; -1: never
-    seconds_tree: float  # and one tree
-    rounds_ring: float  # the same in rounds of stabilisation
+    # From their meeting until there is one ring, in virtual seconds; -1: never.
+    seconds_ring: float
+    # And one tree.
+    seconds_tree: float
+    # The same in rounds of stabilisation.
+    rounds_ring: float
     rounds_tree: float
     log2_hosts: float
     messages: int
-    messages_before: int  # until they met
+    # Until they met.
+    messages_before: int
     digest: str
     violations: list[str]
 
@@ -106,11 +113,14 @@ class RootFailure(Struct, frozen=True, kw_only=True):
     """The root is gone: what that means here, and in a rendezvous tree (the seed's section 5)."""
 
     hosts: int
-    contacted: int  # hosts that heard of it
+    # Hosts that heard of it.
+    contacted: int
     links_changed: int
-    seconds: float  # virtual, until the tree is whole
+    # Virtual, until the tree is whole.
+    seconds: float
     missed: int
-    rendezvous_rejoining: int  # hosts that start a new join procedure: all of them
+    # Hosts that start a new join procedure: all of them.
+    rendezvous_rejoining: int
     rendezvous_links_changed: int
     rendezvous_degree_max: int
     digest: str
@@ -129,7 +139,8 @@ def root_failure(setup: Setup, progress: Progress = lambda _: None) -> RootFailu
     old = rendezvous(run.truth)
     others = [node for key, node in run.up.items() if key != root]
     run.contacts = {}
-    run.publish(others[0])  # under way when it happens
+    # Under way when it happens.
+    run.publish(others[0])
     start = run.world.clock.now
     run.stop(root)
     violations = (
@@ -165,7 +176,9 @@ def _links(tree: Tree) -> dict[tuple[int, int], None]:
 
 
 def rendezvous(members: Members, key: int = 0) -> dict[int, int | None]:
-    """Each host's parent when all route to one key over Chord's fingers: the next host on the way, None for the root."""
+    """Each host's parent when all route to one key over Chord's fingers: the next host on the way,
+    None for the root.
+    """
     found: dict[int, int | None] = {}
     size = 1 << members.bits
     root = members.owner(key)

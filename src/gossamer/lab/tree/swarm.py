@@ -1,12 +1,14 @@
 """A swarm of trees: ring, reference tree, filters, workload and faults are all drawn from the seed.
 
-A safety phase in which hosts join, leave and fail, messages are late, links break, and processes stand still; then faults
-stop, and the tree must come to rest, be the closed form over the true ring, have the right routes, and have delivered what was
-due, once. Where the ring is Chord, the seed also flies a ring alone that meets Zave's assumptions, with her invariants looked at
-at every step.
+A safety phase in which hosts join, leave and fail, messages are late, links break, and processes
+stand still; then faults stop, and the tree must come to rest, be the closed form over the true
+ring, have the right routes, and have delivered what was due, once. Where the ring is Chord, the
+seed also flies a ring alone that meets Zave's assumptions, with her invariants looked at at every
+step.
 
-What is not drawn: partitions (``view`` and ``ideal`` have no verdicts of their own, and a host that is wrongly given up is a new
-one: DESIGN.md, section 6), and the death of a publisher whose receipts are open.
+What is not drawn: partitions (``view`` and ``ideal`` have no verdicts of their own, and a host that
+is wrongly given up is a new one: DESIGN.md, section 6), and the death of a publisher whose receipts
+are open.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from gossamer.lab.tree.rings import assumed
 from gossamer.lab.tree.run import TreeRun
 
 STEP = 0.2
-LISTS_SECONDS = 60.0  # in which Chord's successor lists become whole, a host further in each round
+# In which Chord's successor lists become whole, a host further in each round.
+LISTS_SECONDS = 60.0
 
 
 def draw_setup(seed: int) -> Setup:
