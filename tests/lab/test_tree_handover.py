@@ -1,4 +1,4 @@
-"""While the tree changes: links before unlinks, batches that are asked for again, exact receipts."""
+"""While the tree changes: links before unlinks, batches asked for again, exact receipts."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_link_before_unlink_a_join_never_takes_the_tree_apart(dht: str) -> None:
 def test_what_a_host_takes_with_it_when_it_dies_comes_to_the_hosts_behind_it_in_another_round() -> (
     None
 ):
-    """The publisher asks again for exactly the keys behind the dead host, so few copies are made."""
+    """The publisher asks for exactly the keys behind the dead host, so few copies are made."""
     run = grown(TreeRun, Setup(hosts=24, seed=4))
     asked = 0
     for _ in range(6):

@@ -94,7 +94,7 @@ def test_a_host_that_subscribes_while_another_comes_and_goes_misses_nothing(seed
 
 
 def test_a_neighbour_that_never_agrees_holds_a_subscription_up_for_a_while_only() -> None:
-    """It lives, as far as anybody knows, and does not say that it is a neighbour: a liar, or stuck."""
+    """It lives, as far as others know, and does not say that it is a neighbour."""
     run = Newcomers(Setup(dht="view", hosts=3, lag="50ms", seed=1))
     run.start_all([1 << 62, 2 << 62, 3 << 62])
     run.wait(3)

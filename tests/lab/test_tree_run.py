@@ -1,4 +1,4 @@
-"""Trees in the simulator: on every ring, under joins, leaves, failures and loss, checked at rest."""
+"""Trees in the simulator: on every ring, under joins, leaves, failures and loss."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Route tree in a node: what peers carry over it is answered in any case, and counts only if it is signed."""
+"""Route tree in a node: each batch is answered, and it counts only if its publisher signed it."""
 
 from __future__ import annotations
 

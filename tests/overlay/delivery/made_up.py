@@ -401,7 +401,7 @@ class Net:
         self.at(self.now + int(self.rng.random() * 1_000 * MILLI), answer)
 
     def look_up(self, node: int) -> None:
-        """A publisher knows the way to a node after a while, and need not wait for its next turn."""
+        """A publisher knows the way after a while, and need not wait for its next turn."""
         life = self.life[node]
 
         def answer() -> None:

@@ -114,7 +114,7 @@ def test_a_claim_that_our_own_reckoning_does_not_bear_out_is_refused() -> None:
 def test_an_answer_to_what_was_never_announced_is_rejected() -> None:
     wire = Wire()
     wire.say(Attach(Arc(12, Host(4, 40, "b")), True, False))
-    assert reasons(wire.say(Laid(77))) == ["an answer to what was never announced"]
+    assert reasons(wire.say(Laid(77))) == ["an answer to no announcement"]
 
 
 ALL = ((15, 15),)
@@ -231,7 +231,7 @@ def test_the_codec_refuses_what_has_no_bounds() -> None:
 
 
 class Liar(TreeHost):
-    """Claims twice the keys it owns, as its children's and its parent's, whenever it tells anybody."""
+    """Claims twice the keys it owns, as its children's and its parent's, whenever it wakes."""
 
     lying = False
 
@@ -264,7 +264,7 @@ def test_the_tree_heals_when_a_liar_stops() -> None:
     assert sum(run.rejected.values()) > 10
     assert {
         "a claim that turns parent and child around",
-        "an answer to what was never announced",
+        "an answer to no announcement",
     } <= set(run.rejected)
     assert run.until(run.quiet, 60) is not None
     assert at_rest(run) == []

@@ -1,4 +1,4 @@
-"""Rings: the three properties of section 3 on every provider, and Chord's invariants at every step."""
+"""Rings: the three properties of section 3 on every provider, and Chord's invariants."""
 
 from __future__ import annotations
 

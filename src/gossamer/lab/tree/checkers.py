@@ -17,7 +17,10 @@ from gossamer.sim.checkers import Receipts
 
 def mutual(edges: Mapping[int, list[int]]) -> list[str]:
     """Whoever uses a link is used over it."""
-    return [f"{one} uses a link to {other}, which does not" for one, several in edges.items() for other in several
+    return [
+        f"{one} uses a link to {other}, which does not"
+        for one, several in edges.items()
+        for other in several
             if one not in edges.get(other, ())]  # fmt: skip
 
 
@@ -82,7 +85,7 @@ def closure(run: TreeRun) -> list[str]:
         for peer, table in tables.items():
             behind = _behind(edges, by_key[peer], key)
             if table is None:
-                found.append(f"{key} does not know what is behind {by_key[peer]}")
+                found.append(f"{key} does not know which keys are behind {by_key[peer]}")
                 continue
             arcs = [run.truth.owner(host) for host in behind]
             if table.cover != Keys(

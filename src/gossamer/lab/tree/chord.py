@@ -2,8 +2,8 @@
 
 A member knows its predecessor and a list of its next r successors. It asks one question at a time,
 of one host, and while the answer is on its way it answers the questions of others with
-``Occupied``: so each change is a step of two hosts, as in her proof, and nobody reads what is about
-to change. The steps:
+``Occupied``: so each change is a step of two hosts, as in her proof, and no host reads a state that
+is about to change. The steps:
 
     join        find the place; copy the whole list of the host before it; only then be a member
     stabilise   ask the first successor: take it and its list, without the last; if it is dead, drop
@@ -72,7 +72,7 @@ class Chord:
         self.found: list[tuple[int, Arc | None]] = []
         # Given up, by peer.
         self.passive: dict[int, Host] = {}
-        # Closer successors.
+        # Closer successors that were taken.
         self.adopted = 0
         # Answers that nobody had asked for, or that could not be true.
         self.refused = 0
@@ -80,17 +80,17 @@ class Chord:
         self._lookups = Lookups(me, config, links, self._looked_up)
         self._question: Question | None = None
         self._token = 0
-        # That we are between them.
+        # Whether the hosts on both sides know that this host is between them.
         self._before_knows = self._after_knows = self.member
         self._arc: Arc | None = None
-        # Who has notified us.
+        # The host that has notified this one.
         self._rectify: Host | None = None
-        # That may be closer than the successor, to be asked first.
+        # Hosts that may be closer than the successor, and are asked first.
         self._candidates: dict[int, Host] = {}
         self._stabilise_at = self._finger_at = self._passive_at = Micros(0)
         self._exponent = config.bits - 1
         self._met: dict[int, None] = {}
-        # Look-ups in other rings: who told us, tries left.
+        # Look-ups in other rings: the host that told of the ring, and the tries that are left.
         self._meetings: dict[int, tuple[Host, int]] = {}
 
     # ---------------------------------------------------------------- interface
@@ -300,7 +300,7 @@ class Chord:
             if before is None or before.peer == host.peer:
                 self._join(host, message, now)
             elif before.peer == self.me.peer:
-                # It remembers an earlier life of ours.
+                # It remembers an earlier life of this host.
                 self._ask("before", host, now)
             else:
                 self._ask("before", before, now)
@@ -476,7 +476,7 @@ class Chord:
             host = next((h for h in self.passive.values() if h.key == key), None)
             if host is not None:
                 if arc is not None and arc.host.peer == host.peer:
-                    # One of ours.
+                    # It is in this ring.
                     del self.passive[host.peer]
                 elif arc is not None and host.to in self._links.up:
                     self._begin_meeting(host, now)
@@ -484,7 +484,7 @@ class Chord:
             self._met_owner(int(purpose[5:]), arc, now)
 
     def _refresh_finger(self, now: Micros) -> None:
-        """One exponent after the other, from half the ring down to where the successor lists reach."""
+        """One exponent after the other, from half the ring down to the reach of the successors."""
         reach = (self.successors[-1].key - self.me.key) % (1 << self.bits) if self.successors else 0
         if not self.successors or 1 << self._exponent <= reach:
             self._exponent = self.bits - 1

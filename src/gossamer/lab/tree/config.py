@@ -22,15 +22,15 @@ class Setup(sim.Setup, frozen=True, kw_only=True):
     rooting: str = "zero"
     cap: bool = True
     dht: str = "ideal"
-    # That a host of a Chord ring lists.
+    # Successors that a host of a Chord ring lists.
     successors: int = TreeConfig().successors
-    # Between a join and the leave that follows, and to the next join.
+    # The time between a join and the leave that follows, and to the next join.
     interval: str = "1s"
-    # How long it is measured, from when the network has its size.
+    # The time of the measurement. It begins when the network has its size.
     measure: str = "60s"
-    # Between joins while it grows.
+    # The time between joins while the network grows.
     grow: str = "50ms"
-    # Published while it is measured.
+    # Events that are published during the measurement.
     events: int = 50
     # Hosts that publish; they stay.
     publishers: int = 5
@@ -40,17 +40,17 @@ class Setup(sim.Setup, frozen=True, kw_only=True):
     churn_per_second: float = 0.0
     # Views are behind the truth by up to this.
     lag: str = "300ms"
-    # Of trouble in the swarm; in each of them.
+    # Steps of trouble in the swarm. In each of them, these are
     steps: int = 0
-    # The chance that a host joins.
+    # the chance that a host joins,
     joins: float = 0.0
-    # That one leaves.
+    # that one leaves,
     leaves: float = 0.0
-    # That one fails.
+    # that one fails,
     failures: float = 0.0
-    # That one stands still for a while.
+    # that one stands still for a while,
     pauses: float = 0.0
-    # And events that are published.
+    # and the number of events that are published.
     publications: int = 0
     latency: str = "uniform:1ms:10ms"
     detect: str = "100ms"
@@ -60,16 +60,19 @@ class Setup(sim.Setup, frozen=True, kw_only=True):
     OVERLAYS: ClassVar = ("tree",)
     BOUNDS: ClassVar = (
         ("hosts", 1, HOSTS_MAX), ("key_bits", 1, 64), ("arity", 2, 64), ("events", 0, 1_000_000),
-        ("publishers", 1, HOSTS_MAX), ("churn_per_second", 0.0, 0.2), ("steps", 0, 1_000_000), ("joins", 0.0, 1.0),
-        ("leaves", 0.0, 1.0), ("failures", 0.0, 1.0), ("pauses", 0.0, 1.0), ("publications", 0, 10_000),
+        ("publishers", 1, HOSTS_MAX), ("churn_per_second", 0.0, 0.2), ("steps", 0, 1_000_000),
+        ("joins", 0.0, 1.0), ("leaves", 0.0, 1.0), ("failures", 0.0, 1.0), ("pauses", 0.0, 1.0),
+        ("publications", 0, 10_000),
     )  # fmt: skip
     CHOICES: ClassVar = (("dht", ("ideal", "view", "chord")), ("filters", ("all", "mix")))
     DURATIONS: ClassVar = ("interval", "measure", "grow", "lag")
     FABRIC: ClassVar = (
-        "hosts", "key_bits", "arity", "rooting", "cap", "dht", "successors", "lag", "joins", "leaves", "failures", "pauses",
+        "hosts", "key_bits", "arity", "rooting", "cap", "dht", "successors", "lag", "joins",
+        "leaves", "failures", "pauses",
     )  # fmt: skip
     WORKLOAD: ClassVar = (
-        "interval", "measure", "grow", "events", "publishers", "filters", "churn_per_second", "steps", "publications",
+        "interval", "measure", "grow", "events", "publishers", "filters", "churn_per_second",
+        "steps", "publications",
     )  # fmt: skip
 
     def check(self) -> None:
@@ -77,7 +80,8 @@ class Setup(sim.Setup, frozen=True, kw_only=True):
             raise ConfigError("the hosts of a tree come and go by joins, leaves and failures")
         if self.hosts >= 1 << self.key_bits:
             raise ConfigError(
-                f"{self.hosts} hosts and one that joins need more than {1 << self.key_bits} keys: give more key-bits"
+                f"{self.hosts} hosts and one that joins need more than {1 << self.key_bits} keys: "
+                "give more key-bits"
             )
         for name in ("interval", "grow"):
             if duration(getattr(self, name)) == 0:

@@ -29,16 +29,16 @@ class Merged(Struct, frozen=True, kw_only=True):
     """Two rings that met."""
 
     hosts: int
-    # From their meeting until there is one ring, in virtual seconds; -1: never.
+    # Virtual seconds from their meeting until there is one ring; -1: never.
     seconds_ring: float
-    # And one tree.
+    # The same until there is one tree.
     seconds_tree: float
     # The same in rounds of stabilisation.
     rounds_ring: float
     rounds_tree: float
     log2_hosts: float
     messages: int
-    # Until they met.
+    # The messages until they met.
     messages_before: int
     digest: str
     violations: list[str]
@@ -92,8 +92,9 @@ def merge(setup: Setup, progress: Progress = lambda _: None) -> Merged:
     period = run.config.stabilise / 1e6
     return Merged(
         hosts=setup.hosts, seconds_ring=took[0], seconds_tree=took[1],
-        rounds_ring=round(took[0] / period, 2), rounds_tree=round(took[1] / period, 2), log2_hosts=round(log2(setup.hosts), 2),
-        messages=run.world.messages - before, messages_before=before, digest=run.world.digest.hexdigest(), violations=violations,
+        rounds_ring=round(took[0] / period, 2), rounds_tree=round(took[1] / period, 2),
+        log2_hosts=round(log2(setup.hosts), 2), messages=run.world.messages - before,
+        messages_before=before, digest=run.world.digest.hexdigest(), violations=violations,
     )  # fmt: skip
 
 
@@ -116,7 +117,7 @@ class RootFailure(Struct, frozen=True, kw_only=True):
     # Hosts that heard of it.
     contacted: int
     links_changed: int
-    # Virtual, until the tree is whole.
+    # Virtual seconds until the tree is whole.
     seconds: float
     missed: int
     # Hosts that start a new join procedure: all of them.
@@ -159,7 +160,8 @@ def root_failure(setup: Setup, progress: Progress = lambda _: None) -> RootFailu
     after = _links(run.neighbours())
     links = _links(before)
     return RootFailure(
-        hosts=setup.hosts, contacted=len(run.contacts), links_changed=len(links.keys() ^ after.keys()),
+        hosts=setup.hosts, contacted=len(run.contacts),
+        links_changed=len(links.keys() ^ after.keys()),
         seconds=seconds, missed=run.book.missed, rendezvous_rejoining=len(new),
         rendezvous_links_changed=sum(old.get(key) != parent for key, parent in new.items()),
         rendezvous_degree_max=max((list(new.values()).count(key) for key in new), default=0),

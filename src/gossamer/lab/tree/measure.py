@@ -262,16 +262,20 @@ def simulated(setup: Setup, progress: Progress, told: Told, traces: Traces | Non
     now = _lookups(run)
     reckonings = max(1, now[1] - lookups[1])
     return Measured(
-        hosts=setup.hosts, key_bits=setup.key_bits, arity=setup.arity, dht=setup.dht, simulated=True,
+        hosts=setup.hosts, key_bits=setup.key_bits, arity=setup.arity, dht=setup.dht,
+        simulated=True,
         is_tree=not shape(edges), degree=degree, degree_max=max(map(int, degree), default=0),
         depth_mean=round(fmean(depths or [0]), 3), depth_max=max(depths, default=0),
         lookups_mean=round((now[0] - lookups[0]) / reckonings, 3), lookups_max=now[2],
-        contacted_mean=round(fmean(changes.contacted or [0]), 3), contacted_max=max(changes.contacted, default=0),
-        announced_mean=round(fmean(changes.announced or [0]), 3), links_max=max(changes.links, default=0),
+        contacted_mean=round(fmean(changes.contacted or [0]), 3),
+        contacted_max=max(changes.contacted, default=0),
+        announced_mean=round(fmean(changes.announced or [0]), 3),
+        links_max=max(changes.links, default=0),
         area_join=Spread.of(changes.joins), area_leave=Spread.of(changes.leaves),
         copies_per_delivery=round((run.copies - copies) / max(1, run.handed_over - handed), 3),
-        expected=run.book.expected, delivered=run.book.delivered, missed=run.book.missed, duplicate=run.book.duplicate,
-        spurious=run.book.spurious, replaced=replaced, messages=run.world.messages, invariants_looked=run.watch.looked,
+        expected=run.book.expected, delivered=run.book.delivered, missed=run.book.missed,
+        duplicate=run.book.duplicate, spurious=run.book.spurious, replaced=replaced,
+        messages=run.world.messages, invariants_looked=run.watch.looked,
         seconds_quiet=quiet if quiet is not None else -1.0,
         digest=run.world.digest.hexdigest(), violations=violations,
     )  # fmt: skip
@@ -314,7 +318,7 @@ def _by_turns(run: TreeRun, changes: Changes, progress: Progress) -> int:
 
 
 def _churn(run: TreeRun, progress: Progress) -> int:
-    """Hosts are replaced at a steady rate while events are published; nothing waits for anything."""
+    """Hosts are replaced at a steady rate while events are published, and nothing waits."""
     setup = run.setup
     steps = max(1, int(duration(setup.measure) / 100_000))
     publishers = _publishers(run)
@@ -401,14 +405,17 @@ def at_steady_state(setup: Setup, progress: Progress = lambda _: None) -> Measur
     violations = [] if rest.is_tree() else ["not a tree"]
     return Measured(
         hosts=setup.hosts, key_bits=setup.key_bits, arity=setup.arity, dht="ideal", simulated=False,
-        is_tree=rest.is_tree(), degree={str(k): v for k, v in degrees.items()}, degree_max=max(degrees),
+        is_tree=rest.is_tree(), degree={str(k): v for k, v in degrees.items()},
+        degree_max=max(degrees),
         depth_mean=round(fmean(depths), 3), depth_max=max(depths),
         lookups_mean=round(fmean(rest.lookups), 3), lookups_max=max(rest.lookups),
         contacted_mean=round(fmean(contacted), 3), contacted_max=max(contacted), announced_mean=0.0,
         links_max=max(each.links for each in (*joins, *leaves)),
-        area_join=Spread.of([each.area for each in joins]), area_leave=Spread.of([each.area for each in leaves]),
-        copies_per_delivery=round(copies / max(1, delivered), 3), expected=expected, delivered=delivered,
-        missed=expected - delivered, duplicate=0, spurious=0, replaced=0, messages=0, invariants_looked=0, seconds_quiet=0.0,
+        area_join=Spread.of([each.area for each in joins]),
+        area_leave=Spread.of([each.area for each in leaves]),
+        copies_per_delivery=round(copies / max(1, delivered), 3), expected=expected,
+        delivered=delivered, missed=expected - delivered, duplicate=0, spurious=0, replaced=0,
+        messages=0, invariants_looked=0, seconds_quiet=0.0,
         digest=digest, violations=violations,
     )  # fmt: skip
 

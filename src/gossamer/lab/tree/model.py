@@ -108,7 +108,7 @@ class Tree:
         below = ends.astype(np.int64)
         for level in reversed(self.levels[1:]):
             np.add.at(below, self.parent[level], below[level])
-        # The link to the parent, by who is on either side of it.
+        # The link to the parent is used if hosts on both sides of it are concerned.
         used = (below > 0) & (below < below[0]) & (self.parent >= 0)
         touched = used | ends
         touched[self.parent[used]] = True

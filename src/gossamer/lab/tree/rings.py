@@ -124,8 +124,8 @@ class RingRun(Scenario[Setup]):
         )
 
     def may_fail(self, key: int) -> bool:
-        """Whether the invariant would survive the failure of this host, now or while what is under
-        way arrives.
+        """Whether the invariant would survive the failure of this host, now or while messages
+        arrive.
         """
         if not self.chord(key).member:
             return False

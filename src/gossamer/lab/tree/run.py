@@ -263,8 +263,9 @@ class TreeRun(Scenario[Setup]):
                 self.world.clock.push(at, self._tell_views, group, host)
 
     def _tell_views(self, group: list[Node], host: Host, _z: None) -> None:
-        """They learn what is true by now: news of one host that overtake each other do not undo
-        each other.
+        """These hosts learn the truth of this moment.
+
+        So news of one host that overtake each other do not undo each other.
         """
         there = self.truth.hosts.get(host.key) == host
         late = [node for node in group if node.paused]

@@ -1,9 +1,9 @@
 """The tree at rest, by its closed form: for numbers of hosts that need no simulation of events.
 
-Who is whose neighbour follows from the hosts' keys alone, so degree, depth and look-ups are counted
-host by host with the very procedures that the machines use. What a join or leave changes is found
-as the algorithm finds it: start from the host and its successor, whose keys change, and go on with
-whoever enters or leaves a neighbour set.
+The neighbours of each host follow from the hosts' keys alone, so degree, depth and look-ups are
+counted host by host with the very procedures that the machines use. The changes by a join or a
+leave are found as the algorithm finds them: they begin at the host and its successor, whose keys
+change, and go on with the hosts that enter or leave a neighbour set.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def _parent(
 
 
 def area(ends: Mapping[int, None], parent: Callable[[int], int | None]) -> dict[int, None]:
-    """The reconfiguration area: hosts of the smallest subtree that connects these (section 4.2.2)."""
+    """The reconfiguration area: the smallest subtree that connects these (section 4.2.2)."""
     if not ends:
         return {}
     ways = []

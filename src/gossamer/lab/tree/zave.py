@@ -110,7 +110,8 @@ class Lists:
         principals = self.principals()
         if len(principals) <= self.redundancy:
             found.append(
-                f"SufficientPrincipals: {len(principals)} principals, {self.redundancy + 1} are needed"
+                f"SufficientPrincipals: {len(principals)} principals, "
+                f"{self.redundancy + 1} are needed"
             )
         found += [f"ordered lists: {key} has {self.lists[key]}" for key in self.disordered()]
         rings = self.rings()

@@ -222,7 +222,7 @@ class TreeHost:
         )
 
     def _advance(self, now: Micros) -> None:
-        """Do what follows from what has changed."""
+        """Do everything that follows from the changes of this call."""
         while self.links.failed:
             peer = self.links.failed.pop(0)
             self.ring.failed(peer, now)

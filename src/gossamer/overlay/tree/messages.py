@@ -79,7 +79,7 @@ class State(Message, frozen=True, array_like=True, tag=54):
 
 
 class Occupied(Message, frozen=True, array_like=True, tag=55):
-    """The sender has a question of its own under way, so its state is about to change: ask again."""
+    """The sender has a question of its own under way, so its state will change: ask again."""
 
     token: Count
 
@@ -142,9 +142,9 @@ class Announce(Message, frozen=True, array_like=True, tag=65):
     pieces: Pieces
     # There are too many filters to tell.
     everything: bool
-    # The receiver is to tell what is behind it, too.
+    # The receiver is to announce the keys and filters behind it, too.
     again: bool
-    # The sender has the receiver for its parent; else it means what is below it.
+    # The sender has the receiver for its parent; else it means the hosts below itself.
     below: bool
     wishes: Annotated[tuple[Wish, ...], Meta(max_length=FILTERS_MAX)] = ()
 

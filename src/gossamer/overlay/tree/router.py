@@ -2,11 +2,11 @@
 
 This is the third subproblem of section 2.1 of the seed. A region is a set of keys, and so is a
 tile. The publisher's region is the whole ring. A batch goes over the tree's links to where somebody
-may want it, with the whole region: each host takes from it what its table of the link leads to. For
-a link that a host does not send the batch over it answers itself, with the keys behind the link
+may want it, with the whole region, of which each host answers for its side of the link. For a link
+that a host does not send the batch over it answers itself, with the keys behind the link
 (routes.py): nobody there wants it. Each host answers for its own arc, and counts with its own key.
 So at the publisher the tiles cover the ring, and the receipt is complete: each key has been
-answered for by its owner, or by a host that knew what its owner wants.
+answered for by its owner, or by a host that knew its owner's wishes.
 
 A link that breaks leaves a hole. In the next round the publisher asks the ring who owns the first
 missing key of each missing arc. It sends that host the batch for this arc only, over a link that is
@@ -138,7 +138,7 @@ class TreeRouter:
         return self.nobody
 
     def name(self, region: Keys) -> Pieces:
-        """A region as it travels: the whole ring without a piece, because it is the most frequent."""
+        """A region as it travels. The whole ring is the most frequent, and has no piece."""
         return () if region is self.everything else region.pieces()
 
     def aim(self, batch: Batch, region: Keys, sender: Peer | None, now: Micros) -> Aim:

@@ -224,7 +224,7 @@ class Routes:
         if told is None:
             return
         if message.version > told.version:
-            self._links.reject(sender, "an answer to what was never announced")
+            self._links.reject(sender, "an answer to no announcement")
             return
         told.laid = max(told.laid, message.version)
         self.settled(now)
@@ -245,7 +245,7 @@ class Routes:
         return all(told.due == NEVER and told.laid == told.version for told in self._told.values())
 
     def whole(self, peers: list[Peer]) -> bool:
-        """Whether these neighbours have told, and every key is this host's or behind one of them."""
+        """Whether these neighbours have told, and every key is here or behind one of them."""
         arc = self._ring.arc
         tables = [self.tables.get(peer) for peer in peers]
         if arc is None or any(table is None for table in tables):
