@@ -95,7 +95,8 @@ def test_view_watch_and_top_too(monkeypatch: pytest.MonkeyPatch) -> None:
     assert SHOWN in done.output
     sample = {
         "node": "0", "address": EVIL, "fabric": EVIL, "uptime": 1.0, "healthy": False,
-        "ready": False, "problems": [EVIL], "members": 1, "suspects": 0, "known_topics": 1, "subscriptions": 0,
+        "ready": False, "problems": [EVIL], "members": 1, "suspects": 0, "known_topics": 1,
+        "subscriptions": 0,
         "blocked": 0, "outbox": {"events": 0, "bytes": 0}, "last_problem": EVIL, "bytes_in": 0,
         "bytes_out": 0, "topics": {EVIL: {"published": 0, "matched": 0, "delivered": 0}},
         "links": [{"peer": EVIL, "address": EVIL, "bytes_in": 0, "bytes_out": 0, "queued": 0}],

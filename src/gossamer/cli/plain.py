@@ -2,7 +2,7 @@
 
 Topics, schemas, filters, addresses, reasons and values come from peers, who may put anything into
 them: the escape sequences of a terminal, newlines, text that runs from right to left, or the markup
-of Rich. A command prints what it got through these functions.
+of Rich. A command prints such text through these functions.
 """
 
 from __future__ import annotations
