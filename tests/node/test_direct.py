@@ -89,11 +89,11 @@ def test_who_publishes_nothing_for_long_need_not_be_told_any_more() -> None:
     fabric = Fabric(3)
     fabric.enter(1, "temp > 30", Route.DIRECT)
     assert fabric.matched(fabric.publish(0, 40)) == 1
-    told = fabric.core(1).direct.machine.told  # type: ignore[union-attr]
+    told = fabric.core(1).direct.told  # type: ignore[union-attr]
     assert [len(topic.watchers) for topic in told.topics.values()] == [1]
     fabric.run(130)
     assert [len(topic.watchers) for topic in told.topics.values()] == [0]
-    assert fabric.core(0).direct.machine.watched == 0  # type: ignore[union-attr]
+    assert fabric.core(0).direct.watched == 0  # type: ignore[union-attr]
     assert fabric.matched(fabric.publish(0, 50)) == 1
 
 
@@ -113,7 +113,7 @@ def test_a_subscription_moves_under_load_and_gets_each_event_once(old: Route, ne
     assert [ticket.matched for ticket in tickets] == [2] * 60
     assert sorted(fabric.got[3, mine]) == list(range(60))
     subscription = fabric.core(3).subscriptions[mine]
-    fabric.until(lambda: subscription.seen is None)
+    fabric.until(lambda: subscription.handed is None)
     assert subscription.route is new
     assert list(subscription.topic.subscriptions[new]) == [mine]
     assert not subscription.topic.subscriptions.get(old) or old is new

@@ -72,7 +72,7 @@ def test_held_growth() -> None:
     fabric.until(lambda: "weather" in core.topics.schemas)
     t = fabric.publish(2, 5)
     fabric.run(0.0001)  # sealed; held until node 1 has told what it wants
-    assert core.direct.machine._sources["weather"].held
+    assert core.direct._sources["weather"].held
     fabric.command(2, "advertise", "weather", "country STRING, city STRING, temp INT, wind INT")
     fabric.command(2, "subscribe", "weather", "wind > 5", route=Route.DIRECT)
     t2 = fabric.publish(2, 6, wind=9)
@@ -197,7 +197,7 @@ def test_move_new_life(old, new, wait) -> None:
     fabric.run(12)
     sub = fabric.core(1).subscriptions[mine]
     assert sub.in_force
-    assert not len(fabric.core(1).routing.moves), fabric.core(1).routing.moves._moves[mine].stage
+    assert not fabric.core(1).routing.moves.under_way
     assert fabric.matched(fabric.publish(0, 40)) == 1
 
 
@@ -232,7 +232,7 @@ def test_wants_bound(monkeypatch) -> None:
     fabric.enter(1, "temp > 30", Route.DIRECT)
     fabric.enter(2, "temp > 30", Route.DIRECT)
     assert fabric.matched(fabric.publish(0, 40)) == 2
-    m = fabric.core(0).direct.machine
+    m = fabric.core(0).direct
     source = m._sources["weather"]
     have, epoch = source.takers[Peer(3)].have, source.takers[Peer(3)].epoch
     session = [source.takers[Peer(3)].session] if hasattr(source.takers[Peer(3)], "session") else []
@@ -273,7 +273,7 @@ def test_new_life_of_publisher_far(seed) -> None:
     fabric.run(2)
     bad = []
     for far in fars:
-        ws = [len(t.watchers) for t in fabric.core(far).direct.machine.told.topics.values()]
+        ws = [len(t.watchers) for t in fabric.core(far).direct.told.topics.values()]
         if ws != [1]:
             bad.append((far, ws))
     for far in fars:
@@ -292,7 +292,7 @@ def test_held_columns_growth() -> None:
     [(p, _, _)] = publish_columns(core, "weather", record, Micros(fabric.now))
     core.seal_all(Micros(fabric.now))
     fabric.poke(2)
-    assert core.direct.machine._sources["weather"].held
+    assert core.direct._sources["weather"].held
     fabric.command(2, "advertise", "weather", "country STRING, city STRING, temp INT, wind INT")
     fabric.command(2, "subscribe", "weather", "wind > 5", route=Route.DIRECT)
     t2 = fabric.publish(2, 6, wind=9)
@@ -319,7 +319,7 @@ def test_columns_that_wait_for_filters_are_those_that_were_published() -> None:
     [(publication, _, _)] = together.publish_columns(core, "weather", record, Micros(fabric.now))
     core.seal_all(Micros(fabric.now))
     fabric.poke(2)
-    assert core.direct.machine._sources["weather"].held
+    assert core.direct._sources["weather"].held
     temp[:] = -1
     fabric.until(lambda: publication.matched is not None)
     assert [publication.took(index) for index in range(2)] == [1, 1]
@@ -446,7 +446,7 @@ def test_rights_that_change() -> None:
 
     fabric = Fabric(3)
     fabric.enter(1, "temp > 30", Route.DIRECT)
-    rights = fabric.core(0).direct.members.rights = Some()
+    rights = fabric.core(0).direct.takers.rights = Some()
     assert fabric.matched(fabric.publish(0, 40)) == 1
     rights.right, rights.version = False, 1
     fabric.sent = []
@@ -468,9 +468,9 @@ def test_own_waves_stay() -> None:
 
 
 def test_seen_cost() -> None:
-    from gossamer.node.seen import Seen
+    from gossamer.node.moves import Handed
 
-    seen = Seen()
+    seen = Handed()
     t = time.process_time()
     for n in range(1, 30_001):
         seen.fresh(Batch("w", 9, 1, n, 1, 1, 0, 0, b""), [n])

@@ -41,7 +41,6 @@ from typing import TYPE_CHECKING
 from gossamer.filters import loops
 from gossamer.machine import Message
 from gossamer.node.wire import (
-    Frame,
     Hello,
     InMemory,
     Memory,
@@ -209,7 +208,7 @@ class Sharing:
         self._left: deque[Pieces] = deque()
         self._left_bytes = self._left_count = self._taken = 0
         # The number of the peer's frames that were copied, and the number that the peer was told.
-        self._copied = self._told = 0
+        self.copied = self.told = 0
         self._untold_bytes = 0
         self.bytes_in = self.bytes_out = 0
 
@@ -217,13 +216,13 @@ class Sharing:
         """The first message of the link, or nothing if there is no memory to lend."""
         return encode(self.own.offer(self._us, self._them)) if self.own is not None else b""
 
-    def instead(self, frame: Frame) -> bytes | None:
+    def instead(self, frame: Pieces) -> bytes | None:
         """The bytes to write instead of a frame that stays where it is.
 
         They are empty if the frame itself is to be written. None means that the peer must first
         take some of the earlier frames.
         """
-        if not self.is_seen or not isinstance(frame, Pieces) or not frame.in_memory:
+        if not self.is_seen or not frame.in_memory:
             return b""
         if self._left and self._left_bytes + len(frame) > LEFT_BYTES:
             return None
@@ -249,7 +248,7 @@ class Sharing:
                 # The limit also keeps the copying short.
                 raise WireError("flood", "it leaves more in memory than may wait there")
             data = self._window.copy(message.at, message.size, message.stamp)
-            self._copied += 1
+            self.copied += 1
             self._untold_bytes += message.size
             self.bytes_in += message.size
             return filled(message, data)
@@ -275,11 +274,9 @@ class Sharing:
         return None
 
     def owed(self) -> bytes:
-        """The message that tells the peer how many frames were copied since it was told last."""
-        if self._copied == self._told:
-            return b""
-        self._told, self._untold_bytes = self._copied, 0
-        return encode(MemoryTaken(self._copied))
+        """The message that tells the peer how many frames were copied, when it was told of fewer."""
+        self.told, self._untold_bytes = self.copied, 0
+        return encode(MemoryTaken(self.copied))
 
     def close(self) -> None:
         """The link is gone, so its bytes in the memory are not needed any more."""

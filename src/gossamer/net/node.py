@@ -53,9 +53,8 @@ from gossamer.net.keys import Keys
 from gossamer.net.leaving import reported, said_goodbye
 from gossamer.net.limits import PeerLimits
 from gossamer.net.named import check_kinds, check_timeout, policy_of, route_of
-from gossamer.net.publishing import publish, publish_batch
+from gossamer.net.publishing import Done, Receipt, publish, publish_batch
 from gossamer.net.reached import bound, withdraw
-from gossamer.net.receipt import Done, Receipt
 from gossamer.net.since import start_of
 from gossamer.net.source import Handle, Source
 from gossamer.net.spin import SPIN_MOST, SPIN_SECONDS
@@ -624,7 +623,6 @@ class Node:
     def _delivered(self, deliver: Deliver) -> None:
         subscription = self._subscriptions.get(deliver.subscription)
         if subscription is not None:
-            self._driver.tally.topic(subscription.topic).delivered += len(deliver.events)
             subscription._deliver(deliver.events)
 
     def _after(self) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from gossamer.machine import Token
 from gossamer.net.driver import Driver
 from gossamer.net.errors import NodeError
-from gossamer.net.receipt import Waiter, waiter
+from gossamer.net.publishing import Waiter, waiter
 from gossamer.node import NodeCore, TopicError
 from gossamer.overlay.skiplist.receipts import Found
 

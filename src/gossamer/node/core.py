@@ -30,18 +30,16 @@ from gossamer.machine import (
     Store,
     Token,
 )
-from gossamer.node.direct import DirectPlane
 from gossamer.node.follow import Wish
 from gossamer.node.follows import Follows
 from gossamer.node.gate import Gate
 from gossamer.node.history import Archive, HistoryMessage
-from gossamer.node.keeping import Keeping
 from gossamer.node.lists import Lists
 from gossamer.node.local import Local, SlowPolicy, Subscription
 from gossamer.node.missed import MissedMessage
 from gossamer.node.outbox import Limits, Outbox, Publication, Ticket, WindowFullError
-from gossamer.node.planes import FloodPlane, Route, RouteError
-from gossamer.node.retention import SEQUENCE_MAX, Retained, Retention
+from gossamer.node.planes import DirectPlane, FloodPlane, Route, RouteError
+from gossamer.node.retention import SEQUENCE_MAX, Keeping, Retained, Retention
 from gossamer.node.rights import Rights
 from gossamer.node.routing import Routing
 from gossamer.node.topics import Adverts, AdvertsTaken, TopicError, Topics
@@ -153,7 +151,7 @@ class NodeCore:
         self._out += self.topics.restore(restored or {})
         self.retained = Retained(durable=durable, total=config.retained, life=incarnation)
         self.outbox = Outbox(peer, incarnation, config, durable=durable, retained=self.retained)
-        self.keeping = Keeping(self.outbox, self.topics, self._out, unix)
+        self.keeping = Keeping(self.outbox, self.topics.retentions, self._out, unix)
         self.interest: Interest | None = None
         if config.interest is not None:
             how: dict[str, Any] = {
@@ -224,7 +222,7 @@ class NodeCore:
             if rights is not None:
                 assert self.lists is not None and self.direct is not None and self.tree is not None  # noqa: PT018
                 self.interest.view.proves, self.lists.rights = rights.learn, rights
-                self.direct.members.rights = self.tree.rights = rights
+                self.direct.takers.rights = self.tree.rights = rights
                 self.interest.certify(rights.me.certificate, Micros(0))
                 self.topics.trusts = rights.may_advertise
                 self.gate = Gate(rights, proof, self._out)
@@ -250,8 +248,8 @@ class NodeCore:
         """The planes that need members."""
         links, planes = lambda: list(interest.links), self.routing.planes
         self.direct = planes[Route.DIRECT] = DirectPlane(
-            interest, self.rng, self.topics.schemas, self.local, *self._owner(Route.DIRECT),
-            self.routing.left_out, self._out,
+            interest, self.rng, self.local, *self._owner(Route.DIRECT), self.routing.left_out,
+            self._out,
         )  # fmt: skip
         self.lists = planes[Route.SKIPLIST] = Lists(
             self.peer, self.incarnation, self.rng, self.config.skiplist, interest,
@@ -287,6 +285,7 @@ class NodeCore:
         self._learn(now)
         if self.direct is not None:
             self.direct.expect(topic, now)
+            self.routing.again()
         return parsed
 
     def subscribe(
@@ -404,6 +403,7 @@ class NodeCore:
             raise RouteError(
                 "look-ups need a view of the fabric, which this node does not keep (interest)"
             )
+        self.routing.again()
         return self.lists.lookup(topic, known.row(event) if event is not None else None, now)
 
     def taken(self, number: int, count: int, now: Micros) -> None:
@@ -478,11 +478,16 @@ class NodeCore:
     def deadline(self) -> Micros:
         if self._out or self.outbox.open or self._again:
             return Micros(0)
-        deadline = min(self.routing.deadline, self.local.deadline)
-        deadline = min(deadline, self.keeping.deadline, self.follows.deadline)
+        deadline = min(self.routing.deadline, self.keeping.deadline, self.local.unproved_at)
+        if self.interest is not None:
+            deadline = min(deadline, self.interest.deadline)
+        if self.local.blocked:
+            deadline = min(deadline, self.local.deadline)
+        if self.follows.follows:
+            deadline = min(deadline, self.follows.deadline)
         if self.gate is not None:
             deadline = min(deadline, self.gate.deadline)
-        return min(deadline, self.interest.deadline) if self.interest is not None else deadline
+        return deadline
 
     def receive(self, sender: Peer, message: Message, now: Micros) -> list[Effect]:
         handler = self._handlers.get(type(message))
@@ -556,6 +561,7 @@ class NodeCore:
             self._out += self._refused.keep(peer, message)
         else:
             self.routing.planes[route].refused(peer, message, now)
+            self.routing.again()
         return self._flush(now)
 
     def stored(self, token: Token, now: Micros) -> list[Effect]:
@@ -632,6 +638,7 @@ class NodeCore:
     def _decline(self, sender: Peer, message: Message, now: Micros) -> None:
         """Tells the sender of a relayed message that this node does not take it."""
         self.routing.planes[_EVENTS[type(message)]].decline(sender, message, now)
+        self.routing.again()
 
     def _name(self, topic: int) -> str | None:
         """A topic's name by its hash."""
@@ -654,6 +661,7 @@ class NodeCore:
             if self.tree is not None and self.lists is not None:
                 self.tree.learn(topic, self.topics.schemas[topic])
                 self.lists.learn(topic)
+        self.routing.again()
         self.keeping.learn()
 
     def _end(self, topic: str, now: Micros) -> None:
@@ -680,10 +688,12 @@ class NodeCore:
                 self._out.append(Store(self.outbox.token(), tuple(group)))
 
     def seal(self, topic: str, now: Micros) -> None:
-        rows, packed = self.outbox.open[topic].rows, self.local.topic(topic).packed
-        publication, batch, effects = self.outbox.seal(
-            topic, *self.keeping.stamp(topic, now), packed
-        )
+        rows = self.outbox.open[topic].rows
+        packed = (self._known.get(topic) or self.local.topic(topic)).packed
+        keeping, retain = self.keeping, topic in self.keeping.topics
+        if retain:
+            keeping.make_room(topic, now)
+        publication, batch, effects = self.outbox.seal(topic, keeping.unix + now, retain, packed)
         for sequence, values in enumerate(publication.traced, publication.first):
             self._out.append(Note(Published(topic, sequence, self.incarnation, values)))
         publication.traced = []

@@ -14,7 +14,8 @@ out by later ones of the same batch. What was reported before it was discarded s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
@@ -24,14 +25,13 @@ import msgspec
 from gossamer.filters import Filter, Schema, Type
 from gossamer.filters.gather import Gather
 from gossamer.filters.packed import Columns, Listed, Packed, private
+from gossamer.filters.packed import is_columns as is_column_batch
 from gossamer.machine import MILLISECOND, NEVER, SECOND, Deliver, Effect, Micros, Note, Peer, Token
-from gossamer.node.ledger import Id, Ledger
 from gossamer.node.life import LIFE, State, Step, after
 from gossamer.node.matcher import INDEX_FROM, Matcher
 from gossamer.node.outbox import VALUE_BYTES
 from gossamer.node.planes import Key, Route
 from gossamer.node.rights import Rights
-from gossamer.node.seen import Seen
 from gossamer.node.topics import TopicError
 from gossamer.overlay.batch import COLUMN_ROWS, Batch, added, discarded, less
 from gossamer.trace import Delivered, Discarded, Dropped, Rejected, hex_peer
@@ -42,6 +42,10 @@ PROOF_LOOK = Micros(20 * MILLISECOND)
 
 if TYPE_CHECKING:
     from gossamer.node.follow import Follow
+    from gossamer.node.moves import Handed
+
+Id = tuple[int, int, int]
+"""Publisher, incarnation and sequence number of an event; all zero for a gap."""
 
 
 class SlowPolicy(StrEnum):
@@ -118,6 +122,39 @@ def _weigher(schema: Schema) -> Callable[[Sequence[tuple[Any, ...]]], int]:
     return made
 
 
+class Ledger:
+    """The events that a subscription was handed and has not taken, one by one.
+
+    A subscription that is ordered, or reads history, hands events over in another order than they
+    came in, so it keeps a ledger to know what it discards when it ends. A node that writes a trace
+    keeps one for each subscription. All others do with two numbers (``Local.taken``).
+    """
+
+    __slots__ = ("_handed", "_taken")
+
+    def __init__(self) -> None:
+        # The hand-overs, oldest first, and the number of events taken of the oldest of them.
+        self._handed: deque[Sequence[Id]] = deque()
+        self._taken = 0
+
+    def hand(self, ids: Sequence[Id]) -> None:
+        if ids:
+            self._handed.append(ids)
+
+    def take(self, count: int) -> None:
+        self._taken += count
+        handed = self._handed
+        while handed and self._taken >= len(handed[0]):
+            self._taken -= len(handed.popleft())
+
+    def left(self) -> Iterator[Id]:
+        """The events that were not taken, oldest first."""
+        skipped = self._taken
+        for ids in self._handed:
+            yield from ids[skipped:]
+            skipped = 0
+
+
 class Subscription:
     """``SELECT * FROM topic WHERE filter``, at this node."""
 
@@ -128,6 +165,7 @@ class Subscription:
         "filter",
         "follow",
         "group",
+        "handed",
         "held",
         "is_auto",
         "ledger",
@@ -136,7 +174,6 @@ class Subscription:
         "passed",
         "policy",
         "route",
-        "seen",
         "source",
         "state",
         "topic",
@@ -164,7 +201,7 @@ class Subscription:
         # Whether this node chooses the route.
         self.is_auto = False
         # While the subscription moves to another route, an event may come by both.
-        self.seen: Seen | None = None
+        self.handed: Handed | None = None
         self.state = State.WANTED
         # Whether it has been in force, now or before.
         self.was_in_force = False
@@ -447,7 +484,7 @@ class Local:
             self._out.append(Note(Dropped("event", batch.count, reason)))
             self._miss(known, arrival, "the topic's schema is in conflict")
             return ()
-        wanted, is_columns = known.subscriptions.get(route, {}), batch.is_columns
+        wanted, is_columns = known.subscriptions.get(route, {}), is_column_batch(batch.rows)
         try:
             packed = known.packed
             events = (
@@ -470,17 +507,18 @@ class Local:
             return self._give(
                 arrival, events, self._share_out(members, events, arrival.numbers), now
             )
-        matcher = known.matcher(route)
-        asked: Iterable[tuple[Subscription, list[int] | None]] = (
+        matcher = known.matcher(route) if len(wanted) > INDEX_FROM else None
+        asked: Iterable[tuple[Subscription, Sequence[int] | None]] = (
             zip(wanted.values(), repeat(None))
             if matcher is None
             else matcher.match(events, columns=is_columns)
         )
-        shares = [
-            (one, self._passing(one, events) if at is None else at)
-            for one, at in asked
-            if not one.group
-        ]
+        shares: list[tuple[Subscription, Sequence[int]]] = []
+        for one, at in asked:
+            if not one.group:
+                if at is None:
+                    at = self._masked(one, events) if is_columns else one.filter.passing(events)
+                shares.append((one, at))
         return self._give(arrival, events, shares, now)
 
     @staticmethod
@@ -504,8 +542,8 @@ class Local:
         for subscription, places in shares:
             if arrival.done:
                 places = [place for place in places if numbers[place] not in arrival.done]
-            if subscription.seen is not None:
-                fresh = subscription.seen.fresh(batch, [numbers[place] for place in places])
+            if subscription.handed is not None:
+                fresh = subscription.handed.fresh(batch, [numbers[place] for place in places])
                 places = [place for place in places if numbers[place] in fresh]
             follow = subscription.follow
             if follow is not None:
@@ -556,14 +594,11 @@ class Local:
         return places[: overfull(len(places), self._buffer, columns=subscription.by_columns)]
 
     @staticmethod
-    def _passing(subscription: Subscription, events: Any) -> Sequence[int]:
-        """The places of the events that the subscription wants, in rows or in a record batch."""
-        if isinstance(events, list):
-            return subscription.filter.passing(events)
+    def _masked(subscription: Subscription, events: Any) -> Sequence[int]:
+        """The places of the events of a record batch that the subscription wants."""
         if subscription.mask is None:
-            from gossamer.filters.mask import (
-                compile_mask,
-            )  # needs NumPy, as whoever made the record batch has
+            # This needs NumPy, which the maker of the record batch needed too.
+            from gossamer.filters.mask import compile_mask
 
             subscription.mask = compile_mask(subscription.filter, subscription.topic.packed)
         passed = subscription.mask(events)
@@ -687,12 +722,8 @@ class Local:
 
     @property
     def deadline(self) -> Micros:
-        """When the first of those that hold publishers back is cut off."""
-        if not self.blocked:
-            return self.unproved_at
-        return min(
-            self.unproved_at, Micros(next(iter(self.blocked.values())).blocked_at + self._block)
-        )
+        """When the first of the subscriptions that hold publishers back is cut off."""
+        return Micros(next(iter(self.blocked.values())).blocked_at + self._block)
 
     def overdue(self, now: Micros) -> list[Subscription]:
         """Whose consumer has taken nothing for too long, of what it was handed."""

@@ -281,7 +281,8 @@ class Outbox:
 
     def begin(self, topic: str) -> Publication:
         """Open a batch for a topic."""
-        self.close_lanes()
+        if self.lane is not None or self.wide_lane is not None:
+            self.close_lanes()
         publication = self.open[topic] = Publication(topic, self.me)
         return publication
 
@@ -293,7 +294,7 @@ class Outbox:
         heavy: int,
     ) -> None:
         """More events of this batch's topic may come by the short way, but for the one that seals it, and ``heavy`` ones."""
-        if self.may_open_lane:
+        if len(self.open) == 1 and not self.durable and not self._closed:
             topic, rows, limits = publication.topic, publication.rows, self.limits
             self.lane = lane(
                 topic, publication, rows, ticket, limits.batch_events - 1, limits.batch_bytes, heavy
@@ -308,7 +309,7 @@ class Outbox:
         """
         publication, is_counted = self.open.pop(topic), self.wide_lane is None
         self.lane = self.wide_lane = None
-        publication.count = publication.gathered
+        publication.count = publication.count or len(publication.rows)
         if publication.columns is not None:
             assert packed is not None
             rows: Bytes = packed.own(sealed(publication.columns), publication.width)
@@ -316,12 +317,6 @@ class Outbox:
         else:
             rows = _encoder.encode(publication.rows)
         publication.rows, publication.columns = [], None
-        return self._seal(publication, rows, at, retain)
-
-    def _seal(
-        self, publication: Publication, rows: Bytes, at: int, retain: bool
-    ) -> tuple[Publication, Batch | None, list[Effect]]:
-        topic = publication.topic
         publication.first, publication.incarnation = self._next, self.incarnation
         publication.size = len(rows)
         self._next += publication.count
@@ -329,18 +324,12 @@ class Outbox:
         mine = self._sealed[self.incarnation]
         mine[publication.first] = publication
         floor = next(iter(mine))
-        # msgspec knows of bytes only; what is decoded where it lies (wire.py), and what was gathered, may be a memoryview.
+        # msgspec knows only bytes. Rows that are decoded in their place (wire.py), and rows that were
+        # gathered, may be a memoryview.
         batch = Batch(
-            topic,
-            self.me,
-            self.incarnation,
-            publication.first,
-            publication.count,
-            floor,
-            0,
-            0,
+            topic, self.me, self.incarnation, publication.first, publication.count, floor, 0, 0,
             rows,  # type: ignore[arg-type]
-        )
+        )  # fmt: skip
         if not self.durable:
             publication.accepted = True
             self._accept(batch, at, retain)
@@ -508,7 +497,7 @@ class Outbox:
     def _count(self, publication: Publication, sign: int) -> None:
         self.events += sign * publication.count
         self.bytes += sign * publication.size
-        self._weight += sign * publication.weight
+        self._weight += sign * (publication.weight if publication.width else publication.count)
         over = self._weight >= self.limits.window or self.bytes >= self.limits.window_bytes
         self.is_full = over or self.events >= WINDOW_MAX // 2 or self._closed
 

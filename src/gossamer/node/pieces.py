@@ -21,10 +21,8 @@ RELAYED_MAX = BATCH_EVENTS_MAX // COLUMN_ROWS
 class Pieces:
     def __init__(self, local: Local) -> None:
         self._local = local
-        self._wholes: dict[tuple[int, int], Batch] = {}  # by the first events of their pieces
-
-    def __len__(self) -> int:
-        return len(self._wholes)
+        # By the first events of their pieces.
+        self.wholes: dict[tuple[int, int], Batch] = {}
 
     def waits(self, batch: Batch) -> bool:
         """Whether a batch cannot be cut yet: its topic's schema has not come."""
@@ -48,13 +46,13 @@ class Pieces:
             found.append(
                 structs.replace(batch, first=first, count=part.num_rows, rows=packed.pack(part))
             )
-            self._wholes[batch.incarnation, first] = batch
+            self.wholes[batch.incarnation, first] = batch
         return tuple(found)
 
     def whole(self, incarnation: int, first: int, counts: Counts) -> tuple[int, Counts]:
         """A piece's receipt as one of its batch, for whose other events it says zero: the batch's
         first number, and the counts."""
-        batch = self._wholes.get((incarnation, first))
+        batch = self.wholes.get((incarnation, first))
         if batch is None:
             return first, counts
         start = first - batch.first
@@ -67,7 +65,7 @@ class Pieces:
 
     def forget(self, incarnation: int, first: int) -> None:
         """A batch's receipt is complete."""
-        batch = self._wholes.get((incarnation, first))
+        batch = self.wholes.get((incarnation, first))
         if batch is not None:
             for start in range(0, batch.count, RELAYED_MAX):
-                self._wholes.pop((incarnation, batch.first + start), None)
+                self.wholes.pop((incarnation, batch.first + start), None)

@@ -31,17 +31,13 @@ class Reach:
     def __init__(self, interest: Interest, local: Local) -> None:
         self._interest, self._local = interest, local
         self._begun = 0  # where the last turn ended
-        self._dial_at: Micros = NEVER  # when to look for members that this node must dial
-        self._tell_at: Micros = (
+        self.dial_at: Micros = NEVER  # when to look for members that this node must dial
+        self.tell_at: Micros = (
             NEVER  # when to look whether the others can be told that nobody can dial this node
         )
         self._tell_by: Micros = (
             NEVER  # they are told then at the latest; NEVER: there is nothing to tell
         )
-
-    @property
-    def deadline(self) -> Micros:
-        return min(self._dial_at, self._tell_at)
 
     @property
     def is_dialled(self) -> bool:
@@ -70,29 +66,29 @@ class Reach:
 
     def withdraw(self, now: Micros) -> None:
         """It has turned out that nobody can dial this node."""
-        self._tell_at, self._tell_by = now, Micros(now + LEAVE_MAX)
+        self.tell_at, self._tell_by = now, Micros(now + LEAVE_MAX)
         self.look(now)
 
     def look(self, now: Micros) -> None:
         """Something has changed that may give this node somebody to dial, or something to tell."""
         if not self.is_dialled:
-            self._dial_at = now if self._dial_at == NEVER else self._dial_at
-            self._tell_at = now if self._tell_by != NEVER else NEVER
+            self.dial_at = now if self.dial_at == NEVER else self.dial_at
+            self.tell_at = now if self._tell_by != NEVER else NEVER
 
     def wake(self, now: Micros) -> list[Effect]:
-        if self._tell_at <= now:
+        if self.tell_at <= now:
             self._tell(now)
-        return self._dial(now) if self._dial_at <= now else []
+        return self._dial(now) if self.dial_at <= now else []
 
     def _tell(self, now: Micros) -> None:
         if now < self._tell_by and self._has(*PLACED):
-            self._tell_at = self._tell_by
+            self.tell_at = self._tell_by
             return
         self._interest.readdress("", now)
-        self._tell_at = self._tell_by = NEVER
+        self.tell_at = self._tell_by = NEVER
 
     def _dial(self, now: Micros) -> list[Effect]:
-        self._dial_at = NEVER
+        self.dial_at = NEVER
         if not self.holds_on:
             return []
         links, members = self._interest.links, self._interest.view.members
@@ -104,7 +100,7 @@ class Reach:
         room = min(DIALS_A_TURN, MEMBERS_MAX - len(links), len(far))
         if room <= 0:
             return []
-        self._dial_at = Micros(now + AGAIN)
+        self.dial_at = Micros(now + AGAIN)
         self._begun = begun = (self._begun + room) % len(
             far
         )  # those that do not answer hold nobody up

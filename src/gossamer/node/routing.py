@@ -39,7 +39,7 @@ from gossamer.node.life import LIFE, State, Step
 from gossamer.node.local import Local, Subscription
 from gossamer.node.missed import Debts, Heard, Missed
 from gossamer.node.moves import Moves
-from gossamer.node.pieces import Pieces
+from gossamer.node.pieces import RELAYED_MAX, Pieces
 from gossamer.node.planes import BITS, Plane, Route, Rows, check_group, is_end
 from gossamer.node.reach import LINKED, Reach
 from gossamer.node.retention import Id
@@ -89,6 +89,8 @@ class Routing:
         tracing: bool,
     ) -> None:
         self.planes: dict[Route, Plane] = {}
+        # The deadlines of the planes as of the last look; empty: look again (``deadline``).
+        self._dues: dict[Route, Micros] = {}
         self.rights: Rights | None = None
         # The version of the rights that ``_uses`` was made by.
         self._judged = 0
@@ -134,10 +136,13 @@ class Routing:
         self._auto_at: Micros = NEVER
         self._autos: dict[int, Subscription] = {}
         self.moves: Moves | None = None
+        # The subscriptions that move.
+        self._moving: Mapping[int, object] = {}
         self._reach: Reach | None = None
         if interest is not None:
             self._reach = Reach(interest, local)
             self.moves = Moves(interest, local, self.planes)
+            self._moving = self.moves.under_way
             interest.publishes(lambda: self._published, self._is_settled)
 
     # -------------------------------------------------------------------- publishing
@@ -150,14 +155,17 @@ class Routing:
             return
         is_early = not self._synced and not self._is_synced(now)
         routes = self._routes(batch.topic) if not is_early else []
-        if batch.incarnation < self.life and batch.topic in self.conflicts:
-            # An earlier life accepted this batch, and the others would refuse it, so it waits for
-            # the end of the conflict. A publication of this life gets an error instead.
-            is_early = True
-        for route in routes:
-            is_early = (
-                is_early or not self.planes[route].knows(batch.topic) or self._pieces.waits(batch)
-            )
+        if batch.incarnation < self.life:
+            # An earlier life accepted this batch. It waits until the topic is known here, and until
+            # its schemas agree, because the others would refuse it. A publication of this life gets
+            # an error instead.
+            is_early = is_early or batch.topic in self.conflicts
+            for route in routes:
+                is_early = (
+                    is_early
+                    or not self.planes[route].knows(batch.topic)
+                    or self._pieces.waits(batch)
+                )
         if is_early:
             self._early.append((batch, rows))
             self._early_at = min(self._early_at, Micros(now + EARLY_AGAIN))
@@ -166,16 +174,22 @@ class Routing:
             self.completed(batch.incarnation, batch.first, (0,) * batch.count)
             return
         self._published += 1
-        relayed = self._pieces.cut(batch) if routes != [Route.DIRECT] else ()
-        parts = [
-            (route, one)
-            for route in routes
-            for one in ((batch,) if route is Route.DIRECT else relayed)
-        ]
+        parts = [(routes[0], batch)]
+        if len(routes) > 1 or batch.count > RELAYED_MAX:
+            relayed = self._pieces.cut(batch) if routes != [Route.DIRECT] else ()
+            parts = [
+                (route, one)
+                for route in routes
+                for one in ((batch,) if route is Route.DIRECT else relayed)
+            ]
         self._receipts[batch.incarnation, batch.first] = _Receipt(len(parts), self._published)
+        dues = self._dues
         for route, one in parts:
-            self.planes[route].publish(one, now, rows)
-        if self._entering or self.moves:
+            plane = self.planes[route]
+            plane.publish(one, now, rows)
+            if dues:
+                dues[route] = plane.deadline
+        if self._entering or self._moving:
             for route in routes:
                 self._settle(route, now)
 
@@ -263,6 +277,7 @@ class Routing:
         Raises InterestError if there is no room.
         """
         interest = self._interest
+        self._dues.clear()
         topic, number = subscription.topic.name, subscription.number
         if not self._synced and not self._is_synced(now):
             self._waiting[number] = subscription
@@ -332,6 +347,7 @@ class Routing:
 
     def abandon(self, subscription: Subscription, now: Micros) -> None:
         """The subscription has ended."""
+        self._dues.clear()
         subscription.step(Step.END)
         if self._waiting.pop(subscription.number, None) is not None:
             return
@@ -376,13 +392,14 @@ class Routing:
             self._out.append(Note(Subscribed(number)))
         subscription.was_in_force = True
         self.entered.append(number)
-        if self.moves is not None and number in self.moves:
+        if number in self._moving:
             # The subscription had lapsed while it moved, and its move goes on.
             subscription.step(Step.MOVE)
 
     def _settle(self, route: Route, now: Micros) -> None:
+        self._dues.clear()
         for number in self.planes[route].take_laid():
-            if self.moves:
+            if self.moves is not None:
                 self.moves.laid(number, route, now)
             subscription = self._entering.get(number)
             if subscription is not None and subscription.route is route:
@@ -399,38 +416,52 @@ class Routing:
 
     @property
     def deadline(self) -> Micros:
+        """When ``wake`` is due.
+
+        The driver asks for it after every call, and a plane's deadline changes only if the plane is
+        called. So an event costs a look at the plane of its route, and every other call costs a look
+        at all of them (``again``).
+        """
         least = self._early_at if self._early_at < self._auto_at else self._auto_at
         if self.debts.deadline < least:
             least = self.debts.deadline
-        if self._reach is not None and self._reach.deadline < least:
-            least = self._reach.deadline
-        for plane in self.planes.values():
-            deadline = plane.deadline
-            if deadline < least:
-                least = deadline
-        return least
+        reach, dues = self._reach, self._dues
+        if reach is not None:
+            least = min(least, reach.dial_at, reach.tell_at)
+        if not dues:
+            for route, plane in self.planes.items():
+                dues[route] = plane.deadline
+        return min(least, *dues.values())
 
     def receive(self, route: Route, sender: Peer, message: Any, now: Micros) -> None:
         if route is not Route.FLOOD and self._interest is not None:
             self._used[sender] = now
-        self.planes[route].receive(sender, message, now)
-        if self._entering or self.moves:
+        plane = self.planes[route]
+        plane.receive(sender, message, now)
+        if self._dues:
+            self._dues[route] = plane.deadline
+        if self._entering or self._moving:
             self._settle(route, now)
+
+    def again(self) -> None:
+        """The owner has called a plane, so the deadlines are looked at again."""
+        self._dues.clear()
 
     def wake(self, now: Micros) -> None:
         self._now = now
+        self._dues.clear()
         if self._early_at <= now:
             self._early_at = Micros(now + EARLY_AGAIN)
             if self._synced or self._is_synced(now):
                 self._do_early(now)
         if self._auto_at <= now:
             self._look_at_autos(now)
-        if self._reach is not None and self._reach.deadline <= now:
+        if self._reach is not None and min(self._reach.dial_at, self._reach.tell_at) <= now:
             self._out += self._reach.wake(now)
         for route, plane in self.planes.items():
             if plane.deadline <= now:
                 plane.wake(now)
-                if self._entering or self.moves:
+                if self._entering or self._moving:
                     self._settle(route, now)
         if self.debts.deadline <= now:
             self.debts.wake(now)
@@ -452,6 +483,7 @@ class Routing:
         self._auto_at = now if self._autos else NEVER
 
     def link(self, peer: Peer, state: LinkState, now: Micros) -> None:
+        self._dues.clear()
         if state is LinkState.DOWN or state is LinkState.CUT:
             self._used.pop(peer, None)
             if self._reach is not None:
@@ -464,10 +496,11 @@ class Routing:
             self.flood.link(peer, state, now)
 
     def _tell(self, peer: Peer, states: list[LinkState], now: Micros) -> None:
+        self._dues.clear()
         for state in states:
             for route, plane in self.planes.items():
                 plane.link(peer, state, now)
-                if self._entering or self.moves:
+                if self._entering or self._moving:
                     self._settle(route, now)
 
     def hear(self, sender: Peer, message: Missed | Heard, now: Micros) -> None:
@@ -488,15 +521,17 @@ class Routing:
         return known.record.address if known is not None else None
 
     def leave(self, now: Micros) -> None:
+        self._dues.clear()
         for plane in self.planes.values():
             plane.leave(now)
 
     def report(self, now: Micros) -> None:
         """Reports that slow consumers held back may go."""
+        self._dues.clear()
         released, self._local.released = self._local.released, []
         for route, key, matched in released:
             self.planes[route].took(key, matched, now)
-            if self._entering or self.moves:
+            if self._entering or self._moving:
                 self._settle(route, now)
 
     def say(self, effects: list[Effect], now: Micros) -> None:
@@ -515,7 +550,7 @@ class Routing:
 
     def complete(self, route: Route, incarnation: int, first: int, counts: tuple[int, ...]) -> None:
         """A route's part of a receipt is complete: all nodes that it serves have reported."""
-        if self._pieces and route is not Route.DIRECT:
+        if self._pieces.wholes and route is not Route.DIRECT:
             first, counts = self._pieces.whole(incarnation, first, counts)
         receipt = self._receipts[incarnation, first]
         receipt.routes -= 1
@@ -523,7 +558,7 @@ class Routing:
         receipt.matched = added(receipt.matched, counts) if both else receipt.matched or counts
         if not receipt.routes:
             del self._receipts[incarnation, first]
-            if self._pieces:
+            if self._pieces.wholes:
                 self._pieces.forget(incarnation, first)
             self.completed(incarnation, first, receipt.matched)
 
@@ -533,6 +568,7 @@ class Routing:
         """Tell the planes and the owner of changes of the view, and keep links that planes need."""
         interest = self._interest
         assert interest is not None
+        self._dues.clear()
         for effect in effects:
             if type(effect) is Deliver:
                 self._changed(effect.events, now)  # type: ignore[arg-type]
@@ -627,7 +663,7 @@ class Routing:
             self._reach.look(now)
         # Barriers that came meanwhile are seen at the next call.
         interest.barriers_done[:] = others
-        for route in self.planes if self._entering or self.moves else ():
+        for route in self.planes if self._entering or self._moving else ():
             self._settle(route, now)
 
     def _do_early(self, now: Micros) -> None:

@@ -90,11 +90,8 @@ class Outstanding:
         self._put_off: dict[tuple[Peer, Hashable], Part] = {}
         self._out, self._key, self._sign = out, key, sign
         self._waiting = 0
-        self._look_at = Micros(0)
-
-    @property
-    def deadline(self) -> Micros:
-        return self._look_at if self._waiting or self.owed else NEVER
+        # When to look for signs of life. It may come when nothing waits any more.
+        self.deadline: Micros = NEVER
 
     def waits_for(self, peer: Peer) -> bool:
         """Whether the peer owes an answer."""
@@ -106,8 +103,8 @@ class Outstanding:
     def send(self, part: Part, now: Micros) -> bool:
         """Send a part, or keep it until that is possible. Returns whether there is a link."""
         link = self.links.get(part.peer)
-        if not self._waiting and not self.owed:
-            self._look_at = Micros(now + self.sign_every)
+        if self.deadline == NEVER:
+            self.deadline = Micros(now + self.sign_every)
         self._waiting += 1
         part.sign = Micros(now - self.overslept)
         if link is None:
@@ -122,8 +119,8 @@ class Outstanding:
 
     def send_alike(self, parts: list[Part], now: Micros) -> None:
         """Send parts with one message, which is encoded once. Parts without a link wait for one."""
-        if not self._waiting and not self.owed:
-            self._look_at = Micros(now + self.sign_every)
+        if self.deadline == NEVER:
+            self.deadline = Micros(now + self.sign_every)
         self._waiting += len(parts)
         to: list[Peer] = []
         for part in parts:
@@ -194,8 +191,8 @@ class Outstanding:
 
     def owe(self, key: Hashable, peer: Peer, now: Micros) -> None:
         """This node will answer the peer later."""
-        if not self._waiting and not self.owed:
-            self._look_at = Micros(now + self.sign_every)
+        if self.deadline == NEVER:
+            self.deadline = Micros(now + self.sign_every)
         self.owed[key] = (peer, now)
 
     # -------------------------------------------------------------------------- links
@@ -249,7 +246,8 @@ class Outstanding:
         """Returns the parts of peers that have said nothing for too long."""
         if now < self.deadline:
             return []
-        self._look_at = Micros(now + self.sign_every)
+        is_busy = self._waiting or self.owed
+        self.deadline = Micros(now + self.sign_every) if is_busy else NEVER
         put_off, self._put_off = self._put_off, {}
         for (peer, key), part in put_off.items():
             if self.find(peer, key) is part and key not in self.links[peer].kept:

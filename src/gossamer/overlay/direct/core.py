@@ -17,11 +17,15 @@ live node knows that this node takes the topic this way, and every publisher tha
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from typing import Any, Protocol, cast
 
-from gossamer.filters import loops
+import msgspec
+
+from gossamer.filters import Filter, loops
 from gossamer.filters.packed import Packed
+from gossamer.filters.tree import TRUE
 from gossamer.machine import (
     MILLISECOND,
     NEVER,
@@ -45,7 +49,6 @@ from gossamer.overlay.batch import (
 )
 from gossamer.overlay.delivery.engine import Arrive, Complete, LeftOut
 from gossamer.overlay.delivery.outstanding import PATIENCE, Outstanding, Part
-from gossamer.overlay.direct.flight import Flight, Source, Taker
 from gossamer.overlay.direct.messages import (
     DirectMessage,
     Holding,
@@ -55,10 +58,10 @@ from gossamer.overlay.direct.messages import (
     Wanted,
     Watch,
 )
-from gossamer.overlay.direct.plan import Payload, Plan
-from gossamer.overlay.direct.received import BatchPart, Received
+from gossamer.overlay.direct.plan import Payload, Plan, Row
+from gossamer.overlay.direct.received import Received
 from gossamer.overlay.direct.told import Told
-from gossamer.trace import Rejected, hex_peer
+from gossamer.trace import Dropped, Rejected, hex_peer
 
 AGAIN = Micros(250 * MILLISECOND)
 DIAL_AGAIN = Micros(SECOND)  # a node that owes an answer and has no link
@@ -82,13 +85,78 @@ class Members(Protocol):
 
     def hash(self, topic: str) -> int: ...
 
+    def packed(self, topic: str) -> Packed:
+        """How the topic's events are encoded, by its present schema."""
+
     @property
     def version(self) -> int:
         """Counts changes of what ``takers`` says that the view does not tell."""
 
 
+class Taker:
+    """What is known of one node's wishes on one topic."""
+
+    __slots__ = ("asked_at", "epoch", "have", "latest", "session", "since", "wants")
+
+    def __init__(self, session: int, since: Micros) -> None:
+        self.session = session
+        # Since when it has said nothing over a link, by the clock that stands while this node
+        # sleeps.
+        self.since = since
+        self.epoch = self.have = 0
+        # The number of its last change; -1: it has not said anything yet.
+        self.latest = -1
+        self.wants: dict[int, tuple[str, str]] = {}
+        self.asked_at = NEVER
+
+    @property
+    def is_ready(self) -> bool:
+        return self.have == self.latest
+
+
+class Source:
+    """A topic that is published here."""
+
+    def __init__(self, name: str, hash: int, packed: Packed) -> None:
+        self.name, self.hash, self.packed = name, hash, packed
+        self.takers: dict[Peer, Taker] = {}
+        self.plan: Plan | None = None
+        # Batches that wait until all filters are known.
+        self.held: deque[Flight] = deque()
+        # The view by which ``takers`` are the right ones.
+        self.seen = (-1, 0)
+        # Whether the filters of all takers are known, by that view.
+        self.is_known = False
+        self.used = Micros(0)
+
+
+class Flight:
+    """A batch of ours on its way."""
+
+    __slots__ = (
+        "batch", "each", "most", "parts", "payload", "sending", "source", "total", "tried",
+        "waiting",
+    )  # fmt: skip
+
+    def __init__(self, source: Source, batch: Batch, payload: Payload) -> None:
+        self.source, self.batch, self.payload = source, batch, payload
+        # While more portions are about to go, the batch is not done, though none waits.
+        self.sending = 0
+        # Portions without an answer.
+        self.waiting = 0
+        # The number of portions that each node was sent.
+        self.parts: dict[Peer, int] = {}
+        # How many subscriptions took all events alike, and beside them how many took each event,
+        # once a node has told them apart. No number is larger than ``most``.
+        self.each = 0
+        self.total: list[int] = []
+        self.most = 0
+        # By group and offset: the members that did not take the event.
+        self.tried: dict[tuple[str, int], list[Peer]] = {}
+
+
 class Direct:
-    """The machine. Its effects go to ``out``. ``told.laid``: what is laid."""
+    """The machine. Its effects go to ``out``, and what was laid is in ``told.laid``."""
 
     def __init__(
         self,
@@ -139,10 +207,6 @@ class Direct:
         """Filters of others that are known here."""
         return self._wants
 
-    @property
-    def resent(self) -> int:
-        return self.outstanding.sent_again
-
     def needs(self, peer: Peer) -> bool:
         return self.outstanding.waits_for(peer)
 
@@ -152,17 +216,23 @@ class Direct:
 
     # ------------------------------------------------------------------ subscribing
 
-    def subscribe(self, number: int, topic: str, text: str, group: str, now: Micros) -> None:
+    def subscribe(self, number: int, topic: str, filter: Filter, group: str, now: Micros) -> None:
+        weakened = filter.weakened
+        text = "" if weakened.tree == TRUE else weakened.text
         new = self.told.subscribe(number, self.members.hash(topic), text, group, now)
         source = self._sources.get(topic)
         if new is not None and source is not None and source.plan is not None:
             source.plan.want(self.me, *new)
 
-    def unsubscribe(self, number: int, topic: str, now: Micros) -> None:
-        gone = self.told.unsubscribe(number, now)
-        source = self._sources.get(topic)
+    def unsubscribe(self, number: int, now: Micros) -> None:
+        hash, gone = self.told.unsubscribe(number, now)
+        source = self._by_hash.get(hash)
         if gone is not None and source is not None and source.plan is not None:
             source.plan.drop(self.me, gone)
+
+    def take_laid(self) -> list[int]:
+        laid, self.told.laid = self.told.laid, []
+        return laid
 
     def renew(self, now: Micros) -> None:
         """Others had taken this node for dead: they do not tell it of changes any more, so what it knows is worth nothing."""
@@ -174,14 +244,17 @@ class Direct:
 
     # ------------------------------------------------------------------- publishing
 
-    def expect(self, topic: str, packed: Packed, now: Micros) -> None:
-        """Something will perhaps be published soon: whoever takes the topic is asked for its filters before that waits for them."""
+    def expect(self, topic: str, now: Micros) -> None:
+        """This node will perhaps publish soon.
+
+        The nodes that take the topic are asked for their filters now, so that no batch waits.
+        """
         if topic in self._sources or len(self._sources) < EXPECTED_MAX:
-            self._source(topic, packed, now)
+            self._source(topic, now)
             self._look_at = now
 
-    def _source(self, topic: str, packed: Packed, now: Micros) -> Source:
-        source = self._sources.get(topic)
+    def _source(self, topic: str, now: Micros) -> Source:
+        source, packed = self._sources.get(topic), self.members.packed(topic)
         if source is None:
             hash = self.members.hash(topic)
             source = self._sources[topic] = self._by_hash[hash] = Source(topic, hash, packed)
@@ -194,8 +267,17 @@ class Direct:
         self._idle_at = min(self._idle_at, Micros(now + IDLE))
         return source
 
-    def publish(self, batch: Batch, payload: Payload, packed: Packed, now: Micros) -> None:
-        source = self._source(batch.topic, packed, now)
+    def publish(self, batch: Batch, now: Micros, rows: list[Row] | None = None) -> None:
+        """``rows`` are the batch's rows, decoded, if the caller has them."""
+        source = self._source(batch.topic, now)
+        try:
+            payload = Payload(batch, source.packed, rows)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+            # An earlier life published it, when the topic had another schema. Nobody takes it.
+            reason = f"events on {batch.topic!r}: {error}"
+            self.out.append(Note(Dropped("event", batch.count, reason)))
+            self._complete(batch.incarnation, batch.first, (0,) * batch.count)
+            return
         flight = self._flights[batch.incarnation, batch.first] = Flight(source, batch, payload)
         if source.held or not self._is_ready(source, now):
             source.held.append(flight)
@@ -237,15 +319,20 @@ class Direct:
         return ready
 
     def _launch(self, flight: Flight, now: Micros) -> None:
-        batch, payload = flight.batch, flight.payload
+        batch, payload, plan = flight.batch, flight.payload, flight.source.plan
+        if plan is None:
+            plan = self._plan(flight.source)
         flight.sending += 1
-        for peer, group, places in self._plan(flight.source).shares(payload, batch.first):
-            self._send(
-                flight, peer, group, tuple(places or ()), payload.cut(places), now
-            )  # no offsets: all of them
+        for peer, group, places in plan.shares(payload, batch.first):
+            # Without offsets it is the whole batch.
+            rows = batch.rows if places is None else payload.cut(places)
+            self._send(flight, peer, group, tuple(places or ()), rows, now)
         flight.sending -= 1
-        payload.rest()
-        self._maybe_finish(flight)
+        # Every row has been looked at, and is seldom looked at again. The next batch finds their
+        # memory still in the cache.
+        payload.found = None
+        if not flight.waiting:
+            self._finish(flight)
 
     def _plan(self, source: Source) -> Plan:
         """What everybody wants of the topic, by its present schema."""
@@ -272,11 +359,12 @@ class Direct:
         number = flight.parts.get(peer, 0)
         flight.parts[peer] = number + 1
         whole = 0 if offsets else batch.count
+        region = offsets or range(whole)
         message = Portion(
             batch.topic, self.me, batch.incarnation, batch.first, number, batch.floor, offsets, group, rows, whole
         )  # fmt: skip
         key = (batch.incarnation, batch.first, number)
-        part = Part(peer, key, message, message.places, flight)
+        part = Part(peer, key, message, region, flight)
         flight.waiting += 1
         if peer == self.me:
             self._own[key] = part
@@ -309,7 +397,8 @@ class Direct:
             ]
             if left:
                 self._choose_again(flight, part.peer, group, left, now)
-        self._maybe_finish(flight)
+        if not flight.waiting and not flight.sending:
+            self._finish(flight)
 
     def _choose_again(
         self, flight: Flight, peer: Peer, group: str, offsets: Sequence[int], now: Micros
@@ -321,7 +410,7 @@ class Direct:
             tried = flight.tried.setdefault((group, offset), [])
             tried.append(peer)
             other = plan.chosen(
-                group, flight.payload.rows[offset], flight.batch.first + offset, tried
+                group, flight.payload.rows()[offset], flight.batch.first + offset, tried
             )
             if other is not None:
                 members.setdefault(other, []).append(offset)
@@ -330,13 +419,10 @@ class Direct:
             self._send(flight, other, group, tuple(several), flight.payload.cut(several), now)
         flight.sending -= 1
 
-    def _maybe_finish(self, flight: Flight) -> None:
+    def _finish(self, flight: Flight) -> None:
+        """No portion waits for an answer any more."""
         batch = flight.batch
-        if (
-            not flight.waiting
-            and not flight.sending
-            and self._flights.pop((batch.incarnation, batch.first), None) is not None
-        ):
+        if self._flights.pop((batch.incarnation, batch.first), None) is not None:
             told = tuple(flight.total)
             total = added(told, (flight.each,)) if told and flight.each else told or (flight.each,)
             if flight.most > MATCHED_MAX:
@@ -427,22 +513,26 @@ class Direct:
                 self._left_out(left, now)
             self._answered(part, (), now)
 
-    def took(self, key: BatchPart, matched: tuple[int, ...], now: Micros) -> None:
+    def took(self, key: tuple[int, ...], matched: tuple[int, ...], now: Micros) -> None:
         """The owner has taken a portion whose count it did not know at once."""
-        if key[0] == self.me:
-            part = self._own.pop(key[1:], None)
+        publisher, incarnation, first, number = key
+        if publisher == self.me:
+            part = self._own.pop((incarnation, first, number), None)
             if part is not None:
                 self._answered(part, matched, now)
             return
-        self._received.took(key, matched)
+        self._received.took((publisher, incarnation, first, number), matched)
 
     # ------------------------------------------------------------------ publishers' side
 
     def _taken(self, sender: Peer, message: Taken, now: Micros) -> None:
-        part = self.outstanding.find(sender, _key(message))
+        link = self.links.get(sender)
+        key = message.incarnation, message.first, message.part
+        part = link.parts.get(key) if link is not None else None
         if part is None:
-            return  # late or repeated: counted already
-        matched = joined(message.matched, message.dropped)
+            # It is late or repeated, and has been counted.
+            return
+        matched = joined(message.matched, message.dropped) if message.dropped else message.matched
         if matched is None or (len(matched) > 1 and len(matched) != len(part.region)):
             self.out.append(Note(Rejected(hex_peer(sender), "report for another number of events")))
             return

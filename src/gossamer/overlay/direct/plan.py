@@ -47,54 +47,47 @@ Share = tuple[Peer, str, Sequence[int] | None]
 
 
 class Payload:
-    """The events of a batch: as rows, as columns, or both, whatever is asked for. Raises msgspec.DecodeError if it is neither."""
+    """The events of a batch as rows, as columns, or both.
 
-    __slots__ = ("_batch", "_cutter", "_packed", "_record", "_rows", "count")
+    Raises a msgspec.DecodeError if they are neither.
+    """
+
+    __slots__ = ("_batch", "_cutter", "_packed", "count", "found", "record")
 
     def __init__(self, batch: Batch, packed: Packed, rows: list[Row] | None = None) -> None:
-        self._batch, self._packed, self._rows = batch, packed, rows
+        self._batch, self._packed = batch, packed
         self.count = batch.count
         self._cutter: loops.Cutter | None = None
-        self._record: Any = (
-            packed.columns(batch.rows, batch.count) if rows is None and batch.is_columns else None
-        )
-        if rows is None and self._record is None:
-            self._rows = packed.decode(batch.rows)
+        # The rows, while they are at hand.
+        self.found = rows
+        # The record batch; None if the events were published as rows.
+        self.record: Any = None
+        if rows is None:
+            if batch.is_columns:
+                self.record = packed.columns(batch.rows, batch.count)
+            else:
+                self.found = packed.decode(batch.rows)
 
     @property
     def size(self) -> int:
-        """Of the events in bytes, as they were published."""
+        """The bytes of the events, as they were published."""
         return len(self._batch.rows)
 
-    @property
-    def record(self) -> Any:
-        """The record batch; None if the events were published as rows."""
-        return self._record
-
-    @property
     def rows(self) -> list[Row]:
-        if self._rows is None:
-            batch, record = self._batch, self._record
-            self._rows = (
-                self._packed.decode(batch.rows) if record is None else self._packed.rows(record)
-            )
-        return self._rows
+        if self.found is None:
+            packed, record = self._packed, self.record
+            self.found = packed.decode(self._batch.rows) if record is None else packed.rows(record)
+        return self.found
 
-    def rest(self) -> None:
-        """Every row has been looked at, and is seldom looked at again: the next batch finds their memory still in the cache."""
-        self._rows = None
-
-    def cut(self, places: Sequence[int] | None) -> bytes:
-        """The events at these places, encoded; None: all."""
-        if places is None:
-            return self._batch.rows
-        if self._record is not None:
-            return self._packed.pack(self._record.take(places))
+    def cut(self, places: Sequence[int]) -> bytes:
+        """The events at these places, encoded."""
+        if self.record is not None:
+            return self._packed.pack(self.record.take(places))
         if self._cutter is None:
             self._cutter = loops.Cutter(self._batch.rows)
         found = self._cutter.cut(places)
         if found is None:
-            rows = self.rows
+            rows = self.rows()
             found = _encoder.encode([rows[place] for place in places])
         return found
 
@@ -248,7 +241,7 @@ class Plan:
         else:
             worth_it = self._filters > FEWEST and payload.count >= ROWS_MANY and _is_loaded()
             if worth_it and payload.record is None:
-                worth_it = not self._remembering.is_worth_it
+                worth_it = not self._remember().is_worth_it
         if not worth_it or not HAS_NUMPY:
             return False
         if self._index is None:
@@ -270,38 +263,47 @@ class Plan:
         self._owners.append(self._order.setdefault(peer, len(self._order)))
 
     def shares(self, payload: Payload, first: int) -> list[Share]:
-        """For the events of a batch, of which the first has this number."""
-        found: list[Share] = [(peer, "", None) for peer in self._everything]
-        if self._uses_index(payload):
+        """Who gets which events of a batch, of which the first has this number."""
+        found: list[Share] = []
+        everything, count = self._everything, payload.count
+        for peer in everything:
+            found.append((peer, "", None))
+        if self._filters > FEWEST and self._uses_index(payload):
             found += self._by_index(payload)
         else:
-            found += [
-                (peer, "", places if len(places) < payload.count else None)
-                for peer, places in (
-                    self._remembered(payload)
-                    if payload.record is None
-                    else self._masked(payload.record)
-                )
-                if places and peer not in self._everything
-            ]
+            if payload.record is not None:
+                some = self._masked(payload.record)
+            elif len(self._some) < MEMORY_FROM:
+                some = []
+                rows = payload.found or payload.rows()
+                for peer, wants in self._some.items():
+                    if len(wants) == 1:
+                        (only,) = wants.values()
+                        some.append((peer, only.passing(rows)))
+                    else:
+                        some.append((peer, _passing(rows, list(wants.values()))))
+            else:
+                some = self._remembered(payload)
+            for peer, places in some:
+                if places and peer not in everything:
+                    found.append((peer, "", places if len(places) < count else None))
         for group in self.groups:
             members: dict[Peer, list[int]] = {}
-            for place, row in enumerate(payload.rows):
+            for place, row in enumerate(payload.rows()):
                 one = self.chosen(group, row, first + place, ())
                 if one is not None:
                     members.setdefault(one, []).append(place)
             found += [(peer, group, places) for peer, places in members.items()]
         return found
 
-    @property
-    def _remembering(self) -> _Memory:
+    def _remember(self) -> _Memory:
         memory = self._memory
         if memory is None:
             memory = self._memory = _Memory(self._packed.schema, self._some)
         return memory
 
     def _remembered(self, payload: Payload) -> Iterable[tuple[Peer, Sequence[int]]]:
-        memory, rows = self._remembering, payload.rows
+        memory, rows = self._remember(), payload.rows()
         if memory.is_worth_it:
             with contextlib.suppress(IndexError):  # some row is of a shorter schema
                 return memory.shares(rows, payload.size)
@@ -330,7 +332,7 @@ class Plan:
 
         count = payload.count
         matches = (
-            self._index.match_rows(payload.rows)
+            self._index.match_rows(payload.rows())
             if payload.record is None
             else self._index.match_columns(payload.record)
         )

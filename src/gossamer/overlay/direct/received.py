@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from gossamer.filters import loops
 from gossamer.machine import Effect, Micros, Note, Peer, Send
-from gossamer.overlay.batch import WINDOW_MAX, Batch, parted, spread
+from gossamer.overlay.batch import DISCARDED, WINDOW_MAX, Batch, parted, spread
 from gossamer.overlay.delivery.engine import Arrive
 from gossamer.overlay.delivery.lives import Lives
 from gossamer.overlay.delivery.outstanding import Outstanding
@@ -80,7 +80,7 @@ class Received:
             problem = "no events"
         elif floor > first or first + places[-1] - floor > WINDOW_MAX:
             problem = "events outside their publisher's window"
-        elif not loops.ascends(offsets):
+        elif offsets and not loops.ascends(offsets):
             problem = "events out of order"
         if problem:
             self._out.append(Note(Rejected(hex_peer(sender), problem)))
@@ -137,7 +137,9 @@ class Received:
         self._out.append(
             Send(
                 (sender,),
-                Holding(*_id(message)) if matched is None else _taken(*_id(message), matched),
+                Holding(*_id(message))
+                if matched is None
+                else _taken(message.incarnation, message.first, message.part, matched),
             )
         )
 
@@ -150,7 +152,7 @@ class Received:
         before: Mapping[int, int] | None = None,
     ) -> tuple[int, ...] | None:
         """To the owner; how many took each event, or None: that will be said later."""
-        first, offsets = message.first, message.places
+        first, offsets = message.first, message.offsets or range(message.count)
         batch = Batch(
             message.topic, publisher, message.incarnation, first, len(offsets), message.floor, 0, hops, message.rows
         )  # fmt: skip
@@ -173,6 +175,9 @@ class Received:
 
 
 def _taken(incarnation: int, first: int, part: int, counts: tuple[int, ...]) -> Taken:
+    if len(counts) == 1 and counts[0] < DISCARDED:
+        # This is the usual answer of a node with one subscription.
+        return Taken(incarnation, first, part, counts)
     return Taken(incarnation, first, part, *parted(brief(counts)))
 
 

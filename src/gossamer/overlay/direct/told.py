@@ -143,8 +143,10 @@ class Told:
             self._behind[hash], self.deadline = None, now
         return (known[0], *wish) if is_new else None
 
-    def unsubscribe(self, number: int, now: Micros) -> int | None:
-        """Want it no longer; its number, if nobody here does."""
+    def unsubscribe(self, number: int, now: Micros) -> tuple[int, int | None]:
+        """This node wants it no longer. Returns the topic, and the wish's number if no other
+        subscription here shares it.
+        """
         hash = self._of.pop(number)
         topic = self.topics[hash]
         wish = topic.of.pop(number)
@@ -152,13 +154,13 @@ class Told:
         del sharing[number]
         topic.unlaid = [one for one in topic.unlaid if one[1] != number]
         if sharing:
-            return None
+            return hash, None
         del topic.wishes[wish]
         topic.change(known, None, wish[1])
         if topic.watchers:
             self._behind[hash], self.deadline = None, now
         self._settle(topic, hash)
-        return known
+        return hash, known
 
     def renew(self, now: Micros) -> None:
         """Others had taken this node for dead, and forgotten what it wants: they ask again, and hear all of it."""
