@@ -216,13 +216,13 @@ class Sharing:
         """The first message of the link, or nothing if there is no memory to lend."""
         return encode(self.own.offer(self._us, self._them)) if self.own is not None else b""
 
-    def instead(self, frame: Pieces) -> bytes | None:
+    def instead(self, frame: Frame) -> bytes | None:
         """The bytes to write instead of a frame that stays where it is.
 
         They are empty if the frame itself is to be written. None means that the peer must first
         take some of the earlier frames.
         """
-        if not self.is_seen or not frame.in_memory:
+        if not self.is_seen or not isinstance(frame, Pieces) or not frame.in_memory:
             return b""
         if self._left and self._left_bytes + len(frame) > LEFT_BYTES:
             return None
