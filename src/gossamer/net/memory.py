@@ -41,6 +41,7 @@ from typing import TYPE_CHECKING
 from gossamer.filters import loops
 from gossamer.machine import Message
 from gossamer.node.wire import (
+    Frame,
     Hello,
     InMemory,
     Memory,
@@ -274,7 +275,9 @@ class Sharing:
         return None
 
     def owed(self) -> bytes:
-        """The message that tells the peer how many frames were copied, when it was told of fewer."""
+        """The message that tells the peer how many frames were copied, if it was told of fewer."""
+        if self.copied == self.told:
+            return b""
         self.told, self._untold_bytes = self.copied, 0
         return encode(MemoryTaken(self.copied))
 
