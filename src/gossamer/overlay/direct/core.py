@@ -76,7 +76,7 @@ _ALL, _UNSAID = (
 )  # numbers of what such a node is taken to want, and one that does not say what
 
 
-class Members(Protocol):
+class DirectView(Protocol):
     def takers(self, topic: str) -> list[Peer]:
         """Who takes a topic this way, this node included."""
 
@@ -114,7 +114,7 @@ class Taker:
         return self.have == self.latest
 
 
-class Source:
+class PublishedTopic:
     """A topic that is published here."""
 
     def __init__(self, name: str, hash: int, packed: Packed) -> None:
@@ -138,7 +138,7 @@ class Flight:
         "waiting",
     )  # fmt: skip
 
-    def __init__(self, source: Source, batch: Batch, payload: Payload) -> None:
+    def __init__(self, source: PublishedTopic, batch: Batch, payload: Payload) -> None:
         self.source, self.batch, self.payload = source, batch, payload
         # While more portions are about to go, the batch is not done, though none waits.
         self.sending = 0
@@ -162,7 +162,7 @@ class Direct:
         self,
         me: Peer,
         epoch: int,
-        members: Members,
+        members: DirectView,
         arrive: Arrive,
         complete: Complete,
         left_out: LeftOut,
@@ -175,8 +175,8 @@ class Direct:
         self.outstanding = Outstanding(out, _key, lambda key: Holding(*key[1:]))
         self.links = self.outstanding.links
         self._received = Received(me, arrive, out, self.outstanding)
-        self._sources: dict[str, Source] = {}
-        self._by_hash: dict[int, Source] = {}
+        self._sources: dict[str, PublishedTopic] = {}
+        self._by_hash: dict[int, PublishedTopic] = {}
         self._flights: dict[tuple[int, int], Flight] = {}
         self._own: dict[tuple[int, int, int], Part] = {}  # of ours, while our owner has them
         self._dialled: dict[Peer, Micros] = {}
@@ -253,11 +253,13 @@ class Direct:
             self._source(topic, now)
             self._look_at = now
 
-    def _source(self, topic: str, now: Micros) -> Source:
+    def _source(self, topic: str, now: Micros) -> PublishedTopic:
         source, packed = self._sources.get(topic), self.members.packed(topic)
         if source is None:
             hash = self.members.hash(topic)
-            source = self._sources[topic] = self._by_hash[hash] = Source(topic, hash, packed)
+            source = self._sources[topic] = self._by_hash[hash] = PublishedTopic(
+                topic, hash, packed
+            )
         if source.packed is not packed:
             source.packed, source.plan = packed, None
             for other in self._flights.values():
@@ -285,7 +287,7 @@ class Direct:
         else:
             self._launch(flight, now)
 
-    def _is_ready(self, source: Source, now: Micros) -> bool:
+    def _is_ready(self, source: PublishedTopic, now: Micros) -> bool:
         """Whether the filters of all who take the topic are known; who is not known is asked."""
         view = (self._view, self.members.version)
         if source.seen == view:
@@ -334,7 +336,7 @@ class Direct:
         if not flight.waiting:
             self._finish(flight)
 
-    def _plan(self, source: Source) -> Plan:
+    def _plan(self, source: PublishedTopic) -> Plan:
         """What everybody wants of the topic, by its present schema."""
         if source.plan is None:
             source.plan = plan = Plan(source.packed)
@@ -628,7 +630,7 @@ class Direct:
             else:
                 self._idle_at = min(self._idle_at, Micros(max(source.used, now) + IDLE))
 
-    def _forget(self, source: Source, peers: list[Peer], *, tell: bool = False) -> None:
+    def _forget(self, source: PublishedTopic, peers: list[Peer], *, tell: bool = False) -> None:
         for peer in peers:
             taker = source.takers.pop(peer)
             self._drop_wants(taker)

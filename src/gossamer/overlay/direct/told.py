@@ -36,7 +36,7 @@ class Watcher:
         self.is_told = False  # over the present link, and its answer is on the way
 
 
-class Topic:
+class Wishes:
     """What this node wants on one topic."""
 
     def __init__(self, versions: Iterator[int]) -> None:
@@ -109,7 +109,7 @@ class Told:
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
-        self.topics: dict[int, Topic] = {}
+        self.topics: dict[int, Wishes] = {}
         self.laid: list[int] = []
         self.deadline = NEVER
         self._versions = count(1)
@@ -121,7 +121,7 @@ class Told:
         self, number: int, hash: int, text: str, group: str, now: Micros
     ) -> tuple[int, str, str] | None:
         """Want something; its number, text and group, if nobody here wanted it before."""
-        topic = self.topics.setdefault(hash, Topic(self._versions))
+        topic = self.topics.setdefault(hash, Wishes(self._versions))
         if len(text) > FILTER_TEXT_MAX or (
             len(topic.wishes) >= WANTS_MAX and (text, group) not in topic.wishes
         ):
@@ -178,7 +178,7 @@ class Told:
         if topic is None:
             if len(self.topics) >= WATCHED_MAX:
                 return None
-            topic = self.topics[message.topic] = Topic(self._versions)
+            topic = self.topics[message.topic] = Wishes(self._versions)
         known = message.epoch == self.epoch and message.have <= topic.version
         watcher = topic.watchers.get(sender)
         if watcher is None:
@@ -252,7 +252,7 @@ class Told:
                     self.deadline = Micros(now + DIAL_AGAIN)
         return found
 
-    def _tell(self, hash: int, topic: Topic, watcher: Watcher) -> Wanted:
+    def _tell(self, hash: int, topic: Wishes, watcher: Watcher) -> Wanted:
         watcher.is_told = True
         self._behind[hash] = None
         version, changes = topic.after(watcher.has)
@@ -260,7 +260,7 @@ class Told:
             hash, self.epoch, watcher.has, version, topic.version, changes, watcher.session
         )
 
-    def _settle(self, topic: Topic, hash: int) -> None:
+    def _settle(self, topic: Wishes, hash: int) -> None:
         topic.forget_gone()
         self.laid += topic.laid()
         if not topic.of and not topic.watchers and not topic.unlaid:
