@@ -222,7 +222,7 @@ class NodeCore:
             if rights is not None:
                 assert self.lists is not None and self.direct is not None and self.tree is not None  # noqa: PT018
                 self.interest.view.proves, self.lists.rights = rights.learn, rights
-                self.direct.takers.rights = self.tree.rights = rights
+                self.direct.proven.rights = self.tree.rights = rights
                 self.interest.certify(rights.me.certificate, Micros(0))
                 self.topics.trusts = rights.may_advertise
                 self.gate = Gate(rights, proof, self._out)
