@@ -19,7 +19,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure() -> None:
-    """A shell that runs this in the background has it ignore Ctrl-C, and so would the programs that tests interrupt."""
+    """A shell that runs the tests in the background makes them ignore Ctrl-C. The programs that
+    they interrupt would inherit that.
+    """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -138,6 +138,29 @@ def test_a_request_keeps_the_key_where_it_was_made(fabric: Fabric, tmp_path: Pat
     assert Keys(tmp_path / "far").identity.name == "far"
 
 
+@pytest.mark.parametrize("is_request", [False, True])
+def test_the_authority_refuses_an_id_that_another_key_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_request: bool
+) -> None:
+    """Ids are hashes. The holder of a colliding key would inherit another node's permissions."""
+    from gossamer.net import authority, keys
+
+    fabric = Fabric(tmp_path)
+    first = Keys(fabric.issue("victim", publish=["secret"])).identity
+    for module in (authority, keys):
+        monkeypatch.setattr(module, "peer_of", lambda key: first.peer)
+    make_request("thief", tmp_path / "thief")
+    asked = (tmp_path / "thief" / "node.csr").read_bytes() if is_request else None
+    # The authority has read its book again.
+    for book in (fabric.authority, Authority(fabric.base)):
+        with pytest.raises(KeysError, match=r"belongs to another key, that of 'victim'.*another"):
+            book.issue("thief", tmp_path / "out", request=asked)
+    assert not (tmp_path / "out").exists()
+    # The owner of the id gets its next certificate.
+    fabric.issue("victim", renew=True)
+    assert Keys(fabric.base / "nodes" / "victim").identity.publish == ("secret",)
+
+
 def test_an_authority_with_a_passphrase(tmp_path: Path) -> None:
     create(tmp_path / "a", passphrase=b"open sesame")
     Authority(tmp_path / "a", b"open sesame").issue("n", tmp_path / "n")

@@ -27,8 +27,8 @@ def keys() -> None:
     \b
     A fabric with keys in five commands:
       gossamer keys init authority                      once; not on a machine that runs nodes
-      gossamer keys issue authority station             makes authority/nodes/station, for one node
-      gossamer keys issue authority reader --publish '' --subscribe 'weather.*'
+      gossamer keys issue authority station --publish '*' --subscribe '*'
+      gossamer keys issue authority reader --subscribe 'weather.*'
       gossamer node --keys authority/nodes/station --listen 0.0.0.0:7400
       gossamer subscribe weather.ch --keys authority/nodes/reader --join HOST:7400
     """
@@ -66,7 +66,10 @@ def init(directory: Path, name: str, days: int, passphrase_file: Path | None, as
             f"authority {name!r} made in {directory}, good until {until:%Y-%m-%d}; "
             "its key, authority.key, is the fabric"
         )
-        click.echo(f"next, keys for a node: gossamer keys issue {directory} NAME")
+        click.echo(
+            f"next, keys for a node: gossamer keys issue {directory} NAME "
+            "--publish PATTERN --subscribe PATTERN ('*' is every topic)"
+        )
     return 0
 
 
@@ -80,14 +83,14 @@ def init(directory: Path, name: str, days: int, passphrase_file: Path | None, as
     "--publish",
     multiple=True,
     metavar="PATTERN",
-    help="Topics that the node may publish to; may be given several times, or as '' for none.  "
-    "[default: *; with --renew as before]",
+    help="Topics that the node may publish to ('*': all); may be given several times, or as '' for "
+    "none.  [default: none; with --renew as before]",
 )
 @click.option(
     "--subscribe",
     multiple=True,
     metavar="PATTERN",
-    help="Topics that the node may subscribe to, in the same form.  [default: *]",
+    help="Topics that the node may subscribe to, in the same form.",
 )
 @click.option(
     "--days",
@@ -122,12 +125,15 @@ def issue(
 ) -> int:
     """Make keys for the node NAME, signed by the authority in DIRECTORY.
 
+    A node may publish and subscribe to the topics that are given here, and to no others. A node
+    without any permission is a member that relays the events of others.
+
     \b
     Examples:
-      gossamer keys issue authority station
-      gossamer keys issue authority meter7 --publish 'meters.*' --subscribe '' --days 90
+      gossamer keys issue authority station --publish '*' --subscribe '*'       all topics
+      gossamer keys issue authority meter7 --publish 'meters.*' --publish alarms --days 90
       gossamer keys issue authority station --renew       with its present permissions
-      gossamer keys issue authority far --request far.csr --out for-far
+      gossamer keys issue authority far --request far.csr --out for-far --subscribe '*'
     """
     from gossamer.net.authority import Authority
     from gossamer.net.keys import NODES
@@ -153,6 +159,11 @@ def issue(
         click.echo(
             f"may publish {_words(identity.publish)}; may subscribe {_words(identity.subscribe)}"
         )
+        if not identity.publish and not identity.subscribe:
+            click.echo(
+                "this node may use no topic; allow topics with --publish PATTERN and "
+                "--subscribe PATTERN ('*' is every topic)"
+            )
         if request is not None:
             click.echo("copy authority.crt, node.crt and revoked.crl to where node.key is")
         else:
@@ -171,7 +182,7 @@ def request(name: str, out: Path, as_json: bool) -> int:
     \b
     Example:
       gossamer keys request far --out keys              then, where the authority is:
-      gossamer keys issue authority far --request node.csr --out for-far
+      gossamer keys issue authority far --request node.csr --out for-far --subscribe 'weather.*'
     """
     from gossamer.net.authority import make_request
 

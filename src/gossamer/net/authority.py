@@ -30,6 +30,7 @@ from gossamer.net.keys import (
     generation_uri,
     peer_of,
     permission,
+    raw_key,
     read_certificate,
     read_identity,
     trouble,
@@ -60,8 +61,10 @@ class Issued(Struct, frozen=True):
     not_after: int
     publish: tuple[str, ...]
     subscribe: tuple[str, ...]
-    # Older books have no generations.
+    # Older books have no generations and no keys.
     generation: int = 0
+    # The public key, in hexadecimal.
+    key: str = ""
 
 
 def _now() -> dt.datetime:
@@ -217,11 +220,13 @@ class Authority:
         With ``renew`` the key that is there gets a new certificate, so the node keeps its identity.
         ``request`` is a signing request (PEM) for a key that was made on another machine and stays
         there. Then no private key is written. For ``publish`` and ``subscribe``, None stands for
-        the permissions in the key's last certificate, or for everything if the key has none.
+        the permissions in the key's last certificate, or for nothing if the key has none.
         """
         from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
         _check_name(name)
+        _check_patterns("publish", publish)
+        _check_patterns("subscribe", subscribe)
         if renew:
             check_private(out / KEY)
             public = load_pem_private_key((out / KEY).read_bytes(), None).public_key()
@@ -237,9 +242,9 @@ class Authority:
             public = key.public_key()
         last = self._last(public, name)
         if publish is None:
-            publish = last.publish if last is not None else ("*",)
+            publish = last.publish if last is not None else ()
         if subscribe is None:
-            subscribe = last.subscribe if last is not None else ("*",)
+            subscribe = last.subscribe if last is not None else ()
         generation = self._next_generation(public)
         certificate = self._sign(name, public, publish, subscribe, days, generation)
         identity = read_identity(certificate)
@@ -263,10 +268,16 @@ class Authority:
         """The last certificate of a key.
 
         Raises a KeysError if it was revoked. Certificates are no secret, so a thief of the key
-        could use the next certificate as well.
+        could use the next certificate as well. It also raises one if another key has this id: the
+        certificate would make its holder the other node, with that node's permissions.
         """
-        peer = hex_peer(peer_of(public))
+        peer, key = hex_peer(peer_of(public)), raw_key(public).hex()
         last = next((one for one in reversed(self.issued) if one.peer == peer), None)
+        if last is not None and last.key not in ("", key):
+            raise KeysError(
+                f"the id {peer} of this key belongs to another key, that of {last.name!r}, so "
+                "nothing was issued; make another key"
+            )
         if (
             last is not None
             and self.revoked is not None
@@ -449,6 +460,7 @@ def _line(identity: Identity) -> Issued:
         identity.publish,
         identity.subscribe,
         identity.generation,
+        identity.key.hex(),
     )
 
 
@@ -463,6 +475,18 @@ def _check_name(name: str) -> None:
         raise KeysError(
             f"{name!r} is not a name: letters, digits, dot, dash and underscore, at most 63"
         )
+
+
+def _check_patterns(kind: str, patterns: Sequence[str] | None) -> None:
+    for pattern in patterns or ():
+        if "," in pattern:
+            several = " ".join(f"--{kind} '{one.strip()}'" for one in pattern.split(","))
+            raise KeysError(
+                f"{pattern!r} has a comma, so it looks like several patterns in one; "
+                f"give each one by itself: {several}"
+            )
+        if not pattern:
+            raise KeysError(f"an empty pattern allows nothing; leave --{kind} out, or give topics")
 
 
 def _directory(path: Path) -> None:

@@ -68,6 +68,7 @@ class BitRouter:
     def __init__(self, net: Net, me: int) -> None:
         self.net, self.me = net, me
         self.everything = net.everybody
+        self.splits = net.splits
 
     def minus(self, one: int, other: int) -> int:
         return one & ~other
@@ -116,7 +117,10 @@ class BitRouter:
                     if sender is None or one != int(sender):
                         parts[one] = parts.get(one, 0) | 1 << node
         here = 1 << me if region >> me & 1 else None
-        return Aim([(Peer(to), part) for to, part in parts.items()], here, known | without or None)
+        # Where batches are split, a node that only relays one does not take it.
+        takes = here is not None or not self.splits
+        aims = [(Peer(to), part) for to, part in parts.items()]
+        return Aim(aims, here, known | without or None, takes)
 
     def joins(self, batch: Batch, region: int, peer: Peer) -> int | None:
         return None
@@ -164,10 +168,11 @@ class Net:
         mute: int | None = None,
         room: int = 4,
         kind: type[Engine] = Engine,
+        splits: bool = False,
     ) -> None:
         self.rng = rng = Random(seed)
         self.nodes, self.strays, self.room = nodes, strays, room
-        self.calls, self.mute = calls, mute
+        self.calls, self.mute, self.splits = calls, mute, splits
         # For each node those that it has cut off, and who was told of which batches.
         self.cut_off: list[dict[int, None]] = [{} for _ in range(nodes)]
         self.left_out: list[tuple[int, Id]] = []
@@ -219,8 +224,7 @@ class Net:
 
     def due(self, batch: Batch) -> tuple[int, ...]:
         return tuple(
-            sum(self.wants(node, batch.first + place) for node in range(self.nodes))
-            for place in range(batch.count)
+            sum(self.wants(node, number) for node in range(self.nodes)) for number in batch.events
         )
 
     def first_hops(self, me: int, up: list[int]) -> dict[int, int]:
@@ -257,12 +261,17 @@ class Net:
     def _arrive(self, node: int) -> Any:
         life = self.life[node]
 
-        def arrive(batch: Batch, now: Micros, *_: Any) -> tuple[int, ...] | None:
+        def arrive(
+            batch: Batch, now: Micros, numbers: Any = None, done: Any = None
+        ) -> tuple[int, ...] | None:
             id = (batch.publisher, batch.incarnation, batch.first)
-            if id in self.handed[node]:
-                self.repeats.append((node, id))
-            self.handed[node][id] = now
-            counts = tuple(self.wants(node, batch.first + n) for n in range(batch.count))
+            fresh = [number for number in batch.events if number not in (done or ())]
+            # What is split is counted event by event.
+            for one in [(*id[:2], n) for n in fresh] if self.splits else [id]:
+                if one in self.handed[node]:
+                    self.repeats.append((node, one))
+                self.handed[node][one] = now
+            counts = tuple(self.wants(node, n) if n in fresh else 0 for n in batch.events)
             counts = counts if any(counts) else ()
             if self.rng.random() < 0.7:
                 return counts

@@ -9,7 +9,7 @@ import pytest
 from tests.overlay.delivery.made_up import MILLI, Net
 
 from gossamer.machine import Message, Micros, Note, Peer, Send
-from gossamer.overlay.batch import Batch
+from gossamer.overlay.batch import Batch, Group
 from gossamer.overlay.delivery.engine import Branch, Engine, Wave
 from gossamer.overlay.delivery.outstanding import Part
 
@@ -121,6 +121,99 @@ def test_a_receipt_is_complete_without_a_node_that_is_silent_and_it_is_to_be_tol
         assert (mute, id) in net.left_out
     assert [node for node in range(6) if mute in net.cut_off[node]]
     assert not any(engine.under_way() for engine in net.engines if engine.me != mute)
+
+
+def groups(rng: Random, round: int) -> list[Group]:
+    """The events 1 to 12 of node 0, each at random in one of four groups."""
+    placed: dict[int, list[int]] = {}
+    for number in range(1, 13):
+        placed.setdefault(int(rng.random() * 4), []).append(number)
+    return [
+        Group("t", 0, 1, some[0], len(some), 1, round, 0, b"rows", b"", tuple(some))
+        for some in placed.values()
+    ]
+
+
+def check_groups(net: Net, published: list[Group]) -> None:
+    assert net.rejected == []
+    assert net.repeats == []
+    for one in published:
+        assert net.receipts.get((0, 1, one.first)) == net.due(one)
+    for engine in net.engines:
+        assert engine.under_way() == []
+        assert not any(engine.bytes_by.values())
+        assert sum(engine.batches_by.values()) == engine.remembered
+        for life in engine.lives._lives.values():
+            assert life.under_way == 0
+            assert sorted(life.keys) == sorted(life.batches)
+
+
+def split_twice(seed: int, cuts: int, kind: type[Engine] = Engine) -> tuple[Net, list[Group]]:
+    """A publisher splits a batch, starts again, and splits the same batch in another way."""
+    rng = Random(seed)
+    net = Net(seed, nodes=3 + seed % 6, strays=(seed % 3) * 0.1, splits=True, kind=kind)
+    # Each of them goes to some nodes only.
+    regions = [int(rng.random() * (net.everybody + 1)) | 1 << 2 for _ in range(4)]
+    for one, region in zip(groups(rng, 0), regions, strict=False):
+        net.engines[0].publish(one, Micros(net.now), region)
+    net.flush(0)
+    net.run(int(rng.random() * 200 * MILLI))
+    net.crash(0)
+    net.receipts.clear()
+    net.run(net.now + 2 * SECONDS)
+    net.handed[0].clear()
+    again = groups(rng, 1 << 20)
+    for one in again:
+        net.publish(0, one)
+    for _ in range(cuts):
+        a, b = sorted(net.edges)[int(rng.random() * len(net.edges))]
+        net.at(net.now + int(rng.random() * SECONDS), lambda a=a, b=b: net.cut(a, b))
+    net.run(net.now + 120 * SECONDS)
+    return net, again
+
+
+@pytest.mark.parametrize("seed", range(500, 560))
+def test_a_batch_that_is_split_in_another_way_later_is_taken_and_counted_once(seed: int) -> None:
+    check_groups(*split_twice(seed, cuts=seed % 6))
+
+
+class ForgetsTheCompany(Engine):
+    """Hands over what was taken in other company before."""
+
+    def _in_other_company(self, life: Any, batch: Batch) -> Any:
+        return None, None
+
+
+class AddsNothingOfThePast(Engine):
+    def _in_other_company(self, life: Any, batch: Batch) -> Any:
+        answer, past = super()._in_other_company(life, batch)
+        return answer, dict.fromkeys(past, 0) if past else None
+
+
+@pytest.mark.parametrize("kind", [ForgetsTheCompany, AddsNothingOfThePast])
+def test_an_engine_that_knows_groups_only_is_caught(kind: type[Engine]) -> None:
+    caught = 0
+    for seed in range(500, 510):
+        try:
+            check_groups(*split_twice(seed, cuts=0, kind=kind))
+        except AssertionError:
+            caught += 1
+    assert caught
+
+
+def test_a_node_that_only_relays_is_handed_nothing() -> None:
+    net = Net(7, nodes=4, splits=True)
+    net.silent = 0
+    net.edges = {(0, 1), (1, 2), (2, 3)}
+    for a, b in list(net.wires):
+        if a < b and (a, b) not in net.edges:
+            net.cut(a, b)
+    one = Group("t", 0, 1, 1, 2, 1, 0, 0, b"rows", b"", (1, 4))
+    net.engines[0].publish(one, Micros(net.now), 1 << 3)
+    net.flush(0)
+    net.run(20 * SECONDS)
+    assert net.receipts[0, 1, 1] == (net.wants(3, 1), net.wants(3, 4))
+    assert [bool(handed) for handed in net.handed] == [False, False, False, True]
 
 
 def test_the_faults_happen() -> None:
