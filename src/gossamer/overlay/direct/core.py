@@ -1,20 +1,21 @@
-"""Direct: one hop from the publisher to each node that wants events of a batch, and to no other node.
+"""Direct: one hop from the publisher to each node that wants events of a batch, and to no other
+node.
 
-A publisher *watches* the nodes whose interest records say that they take a topic this way: they tell
-it their filters, and every change (told.py). It matches a batch against all filters (plan.py) and
-sends each node its *portions*. A node that has taken a portion answers how many subscriptions took
-each event (received.py). The receipt is complete when all nodes have answered. Events for a group
-that a member did not take, or whose node is dead, go to another member.
+A publisher *watches* the nodes whose interest records say that they take a topic this way: they
+tell it their filters, and every change (told.py). It matches a batch against all filters (plan.py)
+and sends each node its *portions*. A node that has taken a portion answers how many subscriptions
+took each event (received.py). The receipt is complete when all nodes have answered. Events for a
+group that a member did not take, or whose node is dead, go to another member.
 
 A publisher waits for the answer until the node is no longer a member, or has said nothing for long
 though its link is up (overlay/delivery/outstanding.py). Then the node is cut off, and ``left_out``
-hears which events were completed without it. A portion is sent once over a link, and again over a new
-link, or when its node had no room for it. So what waits in a queue, or for a slow consumer, is not
-sent twice.
+hears which events were completed without it. A portion is sent once over a link, and again over a
+new link, or when its node had no room for it. So what waits in a queue, or for a slow consumer, is
+not sent twice.
 
-A batch waits while the filters of a node are not known. So every batch finds a subscription from the
-moment at which every live node knows that this node takes the topic this way, and every publisher
-that watches has its filter.
+A batch waits while the filters of a node are not known. So every batch finds a subscription from
+the moment at which every live node knows that this node takes the topic this way, and every
+publisher that watches has its filter.
 """
 
 from __future__ import annotations
@@ -72,8 +73,8 @@ DIAL_AGAIN = Micros(SECOND)
 IDLE = Micros(60 * SECOND)
 # The most topics for which nodes are watched though nothing has been published.
 EXPECTED_MAX = 256
-# The most filters of others that are kept, and the most characters of their texts. A node that tells
-# more gets everything.
+# The most filters of others that are kept, and the most characters of their texts. A node that
+# tells more gets everything.
 WANTS_MAX = 2_000_000
 WANTS_CHARACTERS = 256 << 20
 # The most filters of one node on one topic: twice as many as an honest node tells.
@@ -101,7 +102,7 @@ class DirectView(Protocol):
 
 
 class Taker:
-    """What is known of one node's wishes on one topic."""
+    """The wishes of one node on one topic, as far as this node knows them."""
 
     __slots__ = ("asked_at", "epoch", "have", "latest", "session", "since", "wants")
 
@@ -163,7 +164,9 @@ class Flight:
 
 
 class Direct:
-    """The machine. Its effects go to ``out``, and what was laid is in ``told.laid``."""
+    """The machine. Its effects go to ``out``, and the subscriptions that were laid are in
+    ``told.laid``.
+    """
 
     def __init__(
         self,
@@ -199,12 +202,13 @@ class Direct:
         self._wants = self._characters = 0
         self._sessions = 0
 
-    # ------------------------------------------------------------------ what is known
+    # ------------------------------------------------------------------ facts
 
     @property
     def deadline(self) -> Micros:
         return min(
-            self._dial_at, self._look_at, self._idle_at, self.told.deadline, self.outstanding.deadline
+            self._dial_at, self._look_at, self._idle_at,
+            self.told.deadline, self.outstanding.deadline,
         )  # fmt: skip
 
     @property
@@ -324,12 +328,12 @@ class Direct:
                     # It gets everything, so that the others need not wait. It may only be busy, and
                     # to cut it off would lose events.
                     taker.since = self._awake(now)
-                    self.out.append(Note(Rejected(hex_peer(peer), "does not say what it wants")))
+                    self.out.append(Note(Rejected(hex_peer(peer), "does not tell its filters")))
                     self._want(source.plan, peer, taker, _UNSAID, "", "")
                 source.is_known = False
                 ready = ready and _UNSAID in taker.wants
-                # It answers only members, and may not know yet that this node is one. So it is asked
-                # again.
+                # It answers only members, and may not know yet that this node is one. So it is
+                # asked again.
                 if taker.asked_at == NEVER or taker.asked_at + AGAIN <= now:
                     taker.asked_at = now
                     self._say(peer, Watch(source.hash, taker.epoch, taker.have, taker.session), now)
@@ -378,7 +382,8 @@ class Direct:
         whole = 0 if offsets else batch.count
         region = offsets or range(whole)
         message = Portion(
-            batch.topic, self.me, batch.incarnation, batch.first, number, batch.floor, offsets, group, rows, whole
+            batch.topic, self.me, batch.incarnation, batch.first, number, batch.floor, offsets,
+            group, rows, whole,
         )  # fmt: skip
         key = (batch.incarnation, batch.first, number)
         part = Part(peer, key, message, region, flight)
@@ -626,7 +631,7 @@ class Direct:
         self._characters -= sum(len(text) + len(group) for text, group in taker.wants.values())
 
     def _look(self, now: Micros) -> None:
-        """Sends the batches whose filters are all known, and asks again for filters that are not."""
+        """Sends the batches whose filters are all known, and asks again for the other filters."""
         self._look_at = NEVER
         for source in self._sources.values():
             ready = self._is_ready(source, now)

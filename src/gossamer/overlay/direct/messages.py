@@ -1,7 +1,7 @@
 """The messages of route "direct". Their bounds are checked when a message is decoded.
 
-Watch     a publisher asks for the receiver's filters on a topic, and has all up to ``have``; it is also
-          the answer to Wanted
+Watch     a publisher asks for the receiver's filters on a topic, and has all up to ``have``; it is
+          also the answer to Wanted
 Wanted    the next filters, in the order in which they changed
 Unwatch   the publisher need not be told any more
 Portion   events of a batch for the receiver, or for one member of a group at the receiver
@@ -11,6 +11,7 @@ Holding   the portion is here and not taken yet; or there is no room for it yet
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, ClassVar
 
 from msgspec import Meta
@@ -67,7 +68,7 @@ class Unwatch(Message, frozen=True, array_like=True, tag=83):
 
 
 class Portion(Message, frozen=True, array_like=True, tag=84):
-    """Events of the sender's batch (incarnation, first). A portion that is sent again is the same."""
+    """Events of the sender's batch (incarnation, first). It is the same when it is sent again."""
 
     is_event: ClassVar[bool] = True
     bulk: ClassVar[str] = "rows"
@@ -80,12 +81,17 @@ class Portion(Message, frozen=True, array_like=True, tag=84):
     # The number of this portion among those of the batch that the receiver gets: 0, 1, ...
     part: Count
     floor: Count
-    # The places of the events, counted from ``first``, ascending. Without any it is the whole batch of
-    # ``count`` events.
+    # The places of the events, counted from ``first``, ascending. Without any it is the whole batch
+    # of ``count`` events.
     offsets: Annotated[tuple[Offset, ...], Meta(max_length=BATCH_EVENTS_MAX)]
     group: GroupName
     rows: Annotated[bytes, Meta(max_length=BATCH_BYTES_MAX)]
     count: Annotated[int, Meta(ge=0, le=BATCH_EVENTS_MAX)] = 0
+
+    @property
+    def places(self) -> Sequence[int]:
+        """The places of its events in the batch."""
+        return self.offsets or range(self.count)
 
 
 class Taken(Message, frozen=True, array_like=True, tag=85):

@@ -1,13 +1,13 @@
 """The plan of a topic: which rows go to which nodes. The publisher matches all filters together.
 
 A node gets a row once if one of its filters passes the row. Of a group, one node gets the row whose
-filter passes it. That node is drawn by the number of the event, and the draw is always the same. So a
-publisher that comes back after a crash asks the same member again.
+filter passes it. That node is drawn by the number of the event, and the draw is always the same. So
+a publisher that comes back after a crash asks the same member again.
 
 A few filters are tried one by one. If they look at few attributes and these have few values, the
-answer for each value is remembered (``_Memory``). If there are more filters, and NumPy is installed,
-they go through an index (filters/index.py). Events that were published as columns are matched, cut
-and sent as columns.
+answer for each value is remembered (``_Memory``). If there are more filters, and NumPy is
+installed, they go through an index (filters/index.py). Events that were published as columns are
+matched, cut and sent as columns.
 """
 
 from __future__ import annotations
@@ -119,8 +119,8 @@ def _score(peer: int, sequence: int) -> int:
 
 
 class _Memory:
-    """The nodes that want a row, by the values of the attributes that the filters look at. Rows with
-    equal values have equal answers.
+    """The nodes that want a row, by the values of the attributes that the filters look at. Rows
+    with equal values have equal answers.
     """
 
     def __init__(self, schema: Schema, some: dict[Peer, dict[int, Filter]]) -> None:
@@ -250,8 +250,8 @@ class Plan:
     def _uses_index(self, payload: Payload) -> bool:
         """Whether the index is faster. It is laid out when it is first needed."""
         # Loading NumPy in the middle of a burst would cost more than it saves. So a few filters do
-        # without the index unless NumPy is loaded, and more filters do until they have been tried on
-        # many rows. Remembered answers are found in half the time.
+        # without the index unless NumPy is loaded, and more filters do until they have been tried
+        # on many rows. Remembered answers are found in half the time.
         if self._filters > FEW:
             self._tried += payload.count * self._filters
             worth_it = (
@@ -372,8 +372,8 @@ class Plan:
         return found
 
     def chosen(self, group: str, row: Row, sequence: int, tried: Iterable[Peer]) -> Peer | None:
-        """The member of a group that gets this event. None means that no member wants it, or that all
-        were tried.
+        """The member of a group that gets this event. None means that no member wants it, or that
+        all were tried.
         """
         best, least = None, -1
         for peer, filters in self.groups.get(group, {}).items():

@@ -30,8 +30,8 @@ BatchPart = tuple[int, int, int, int]
 class _Taken:
     """A portion that was handed over.
 
-    A publisher that has crashed cuts its batches by the wishes that it knows in its new life. So other
-    events may come under the same id, and the same events under another id.
+    A publisher that has crashed cuts its batches by the wishes that it knows in its new life. So
+    other events may come under the same id, and the same events under another id.
     """
 
     __slots__ = ("alike", "before", "group", "matched", "places")
@@ -115,7 +115,8 @@ class Received:
         if shares:
             counts = {
                 place: n for one in shares if one.matched
-                for place, n in zip(one.places, spread(one.matched, len(one.places)), strict=True) if n
+                for place, n in
+                zip(one.places, spread(one.matched, len(one.places)), strict=True) if n
             }  # fmt: skip
             before = {place: counts[place] for place in places if place in counts} if counts else {}
         if known is None:
@@ -134,7 +135,7 @@ class Received:
         self._outstanding.owe((int(sender), *_id(message)), sender, now)
 
     def _put_off(self, sender: Peer, message: Portion, reason: str) -> None:
-        self._out.append(Note(Dropped("batch", len(message.offsets) or message.count, reason)))
+        self._out.append(Note(Dropped("batch", len(message.places), reason)))
         self._out.append(Send((sender,), Holding(*_id(message), False)))
 
     def _answer(self, sender: Peer, message: Portion, matched: tuple[int, ...] | None) -> None:
@@ -158,7 +159,8 @@ class Received:
         """Hands it to the owner. Returns the counts, or None if ``took`` will tell them later."""
         first, offsets = message.first, message.offsets or range(message.count)
         batch = Batch(
-            message.topic, publisher, message.incarnation, first, len(offsets), message.floor, 0, hops, message.rows
+            message.topic, publisher, message.incarnation, first, len(offsets), message.floor, 0,
+            hops, message.rows,
         )  # fmt: skip
         whole = offsets[-1] == len(offsets) - 1
         numbers: Sequence[int] = (

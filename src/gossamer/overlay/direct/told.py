@@ -1,10 +1,10 @@
 """The subscriber's side: this node's wishes on each topic, and the publishers that have been told.
 
 A wish is a filter and a group. Publishers *watch*: they are told of every change of the wishes. The
-changes are numbered, and only the last change of each wish is kept. A wish that has ended is a change
-too, until all watchers have it. So a publisher that has all changes up to a number needs only the
-later ones, and a new one begins with nothing. A wish is *laid* when all watchers have it. A publisher
-that begins to watch later gets it at once.
+changes are numbered, and only the last change of each wish is kept. A wish that has ended is a
+change too, until all watchers have it. So a publisher that has all changes up to a number needs
+only the later ones, and a new one begins with nothing. A wish is *laid* when all watchers have it.
+A publisher that begins to watch later gets it at once.
 """
 
 from __future__ import annotations
@@ -25,12 +25,14 @@ from gossamer.overlay.direct.messages import (
 
 # The time to the next call to a publisher that lacks a change and has no link.
 DIAL_AGAIN = Micros(250 * MILLISECOND)
-# The most wishes that a node tells of a topic. With more it takes all events, and matches them itself.
+# The most wishes that a node tells of a topic. With more it takes all events, and matches them
+# itself.
 WANTS_MAX = 65_536
 # The most topics that have watchers.
 WATCHED_MAX = 65_536
 
-_Wish = tuple[str, str]  # text and group
+# The text of the filter, and the group.
+_Wish = tuple[str, str]
 
 
 class Watcher:
@@ -174,8 +176,8 @@ class Told:
         return hash, known
 
     def renew(self, now: Micros) -> None:
-        """Others had taken this node for dead, and forgotten its wishes. They ask again, and hear all
-        of them.
+        """Others had taken this node for dead, and forgotten its wishes. They ask again, and hear
+        all of them.
         """
         for topic in self.topics.values():
             topic.watchers.clear()
@@ -186,7 +188,9 @@ class Told:
             self.laid += topic.laid()
 
     def watch(self, sender: Peer, message: Watch, now: Micros) -> Wanted | None:
-        """A publisher watches, or has what it was told. Returns the changes that it lacks."""
+        """A publisher watches, or has the changes that it was told. Returns the changes that it
+        lacks.
+        """
         topic = self.topics.get(message.topic)
         if topic is None:
             if len(self.topics) >= WATCHED_MAX:
@@ -216,8 +220,8 @@ class Told:
             self._settle(topic, message.topic)
 
     def gone(self, peer: Peer, now: Micros, *, anew: bool = False) -> None:
-        """A publisher is dead, or has begun ``anew``. Then it may have watched before this node heard
-        of its new life, and it is told again.
+        """A publisher is dead, or has begun ``anew``. Then it may have watched before this node
+        heard of its new life, and it is told again.
         """
         for hash, topic in list(self.topics.items()):
             watcher = topic.watchers.get(peer)
@@ -230,12 +234,14 @@ class Told:
                 self._settle(topic, hash)
 
     def linked(self, peer: Peer, now: Micros) -> None:
-        """There is a link to a peer, which is told at once what it lacks."""
+        """There is a link to a peer, which is told the changes that it lacks at once."""
         self._linked[peer] = None
         self._lost(peer, now)
 
     def unlinked(self, peer: Peer, now: Micros) -> None:
-        """The link is down. The last message or its answer may be lost, so the next link repeats it."""
+        """The link is down. The last message or its answer may be lost, so the next link repeats
+        it.
+        """
         self._linked.pop(peer, None)
         self._lost(peer, now)
 
