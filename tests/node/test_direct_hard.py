@@ -446,7 +446,7 @@ def test_rights_that_change() -> None:
 
     fabric = Fabric(3)
     fabric.enter(1, "temp > 30", Route.DIRECT)
-    rights = fabric.core(0).direct.takers.rights = Some()
+    rights = fabric.core(0).direct.proven.rights = Some()
     assert fabric.matched(fabric.publish(0, 40)) == 1
     rights.right, rights.version = False, 1
     fabric.sent = []

@@ -1,5 +1,5 @@
-"""``Node.publish`` and ``Node.publish_batch``: how events get into the outbox, when they leave it, and
-the receipts that the publisher gets for them and awaits.
+"""``Node.publish`` and ``Node.publish_batch``: how events get into the outbox, when they leave it,
+and the receipts that the publisher gets for them and awaits.
 """
 
 from __future__ import annotations

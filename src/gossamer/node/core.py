@@ -35,7 +35,7 @@ from gossamer.node.follows import Follows
 from gossamer.node.gate import Gate
 from gossamer.node.history import Archive, HistoryMessage
 from gossamer.node.lists import Lists
-from gossamer.node.local import Local, SlowPolicy, Subscription
+from gossamer.node.local import Local, LocalSubscription, SlowPolicy
 from gossamer.node.missed import MissedMessage
 from gossamer.node.outbox import Limits, Outbox, Publication, Ticket, WindowFullError
 from gossamer.node.planes import DirectPlane, FloodPlane, Route, RouteError
@@ -222,7 +222,7 @@ class NodeCore:
             if rights is not None:
                 assert self.lists is not None and self.direct is not None and self.tree is not None  # noqa: PT018
                 self.interest.view.proves, self.lists.rights = rights.learn, rights
-                self.direct.takers.rights = self.tree.rights = rights
+                self.direct.proven.rights = self.tree.rights = rights
                 self.interest.certify(rights.me.certificate, Micros(0))
                 self.topics.trusts = rights.may_advertise
                 self.gate = Gate(rights, proof, self._out)
@@ -319,7 +319,9 @@ class NodeCore:
                 f"route {route.value!r} needs a view of the fabric, which this node does not keep (interest)"
             )
         self.routing.check(group, route, alone=bool(wish))
-        subscription = Subscription(self._numbers + 1, known, parsed, policy, source, route, group)
+        subscription = LocalSubscription(
+            self._numbers + 1, known, parsed, policy, source, route, group
+        )
         if self.config.trace:
             # The user's own text: whoever judges the trace must not depend on how we read it.
             about = (wish.name, wish.start, group) if wish else ("", None, group)
@@ -446,7 +448,7 @@ class NodeCore:
     # -------------------------------------------------------- what the driver reads
 
     @property
-    def subscriptions(self) -> dict[int, Subscription]:
+    def subscriptions(self) -> dict[int, LocalSubscription]:
         return self.local.subscriptions
 
     @property
@@ -743,12 +745,12 @@ class NodeCore:
 
 
 __all__ = [
+    "LocalSubscription",
     "NodeConfig",
     "NodeCore",
     "Route",
     "RouteError",
     "SlowPolicy",
-    "Subscription",
     "Ticket",
     "WindowFullError",
 ]

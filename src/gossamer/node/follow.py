@@ -37,7 +37,7 @@ from gossamer.trace import Delivered, Dropped, Gapped, Rejected, hex_peer
 
 if TYPE_CHECKING:
     from gossamer.node.follows import Follows
-    from gossamer.node.local import Subscription
+    from gossamer.node.local import LocalSubscription
     from gossamer.node.missed import Missed
 
 # The first wait for an answer. It doubles each time.
@@ -73,7 +73,7 @@ class Wish(Struct, frozen=True):
 
 class Follow:
     def __init__(
-        self, hub: Follows, subscription: Subscription, wish: Wish, tap: Tap | None, unix: int
+        self, hub: Follows, subscription: LocalSubscription, wish: Wish, tap: Tap | None, unix: int
     ) -> None:
         self._hub, self.subscription, self.wish, self.tap = hub, subscription, wish, tap
         self.publishers: dict[int, Progress] = {}

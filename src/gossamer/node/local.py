@@ -72,7 +72,7 @@ class Topic:
 
     def __init__(self, name: str, schema: Schema) -> None:
         self.name = name
-        self.subscriptions: dict[Route, dict[int, Subscription]] = {}
+        self.subscriptions: dict[Route, dict[int, LocalSubscription]] = {}
         self.matchers: dict[
             Route, Matcher | None
         ] = {}  # where there are many; None: there is no NumPy
@@ -155,7 +155,7 @@ class Ledger:
             skipped = 0
 
 
-class Subscription:
+class LocalSubscription:
     """``SELECT * FROM topic WHERE filter``, at this node."""
 
     __slots__ = (
@@ -302,9 +302,9 @@ class Local:
         durable: int = 0,
         conflicts: Mapping[str, object],
     ) -> None:
-        self.subscriptions: dict[int, Subscription] = {}
+        self.subscriptions: dict[int, LocalSubscription] = {}
         self.topics: dict[str, Topic] = {}
-        self.blocked: dict[int, Subscription] = {}  # in the order in which they were blocked
+        self.blocked: dict[int, LocalSubscription] = {}  # in the order in which they were blocked
         self.released: list[tuple[Route, Key, tuple[int, ...]]] = []
         self.rights: Rights | None = None
         self._schemas, self._out = schemas, out
@@ -320,7 +320,7 @@ class Local:
         self._unproved_bytes = 0
         self.unproved_at = NEVER
 
-    def limit(self, subscription: Subscription) -> int:
+    def limit(self, subscription: LocalSubscription) -> int:
         """How many events may wait for its consumer."""
         is_durable = subscription.follow is not None and subscription.follow.tap is not None
         return (
@@ -349,14 +349,14 @@ class Local:
         if known is not None and known.schema != self._schemas[name]:
             known.grow(self._schemas[name])
 
-    def add(self, subscription: Subscription) -> None:
+    def add(self, subscription: LocalSubscription) -> None:
         self.subscriptions[subscription.number] = subscription
         is_durable = subscription.follow is not None and subscription.follow.tap is not None
         if (self._tracing or subscription.follow is not None) and not is_durable:
             subscription.ledger = Ledger()
         self.listen(subscription, subscription.route)
 
-    def listen(self, subscription: Subscription, route: Route) -> None:
+    def listen(self, subscription: LocalSubscription, route: Route) -> None:
         """It takes what comes by this route, too."""
         topic = subscription.topic
         wanted = topic.subscriptions.setdefault(route, {})
@@ -367,7 +367,7 @@ class Local:
         elif len(wanted) > INDEX_FROM:
             topic.matcher(route)  # now, and not with the next batch when there are very many
 
-    def ignore(self, subscription: Subscription, route: Route) -> None:
+    def ignore(self, subscription: LocalSubscription, route: Route) -> None:
         topic, number = subscription.topic, subscription.number
         if topic.subscriptions.get(route, {}).pop(number, None) is None:
             return
@@ -377,7 +377,7 @@ class Local:
             if len(topic.subscriptions[route]) <= INDEX_FROM // 2:
                 del topic.matchers[route]
 
-    def remove(self, number: int) -> Subscription | None:
+    def remove(self, number: int) -> LocalSubscription | None:
         subscription = self.subscriptions.pop(number, None)
         if subscription is not None:
             for route in list(subscription.topic.subscriptions):
@@ -508,12 +508,12 @@ class Local:
                 arrival, events, self._share_out(members, events, arrival.numbers), now
             )
         matcher = known.matcher(route) if len(wanted) > INDEX_FROM else None
-        asked: Iterable[tuple[Subscription, Sequence[int] | None]] = (
+        asked: Iterable[tuple[LocalSubscription, Sequence[int] | None]] = (
             zip(wanted.values(), repeat(None))
             if matcher is None
             else matcher.match(events, columns=is_columns)
         )
-        shares: list[tuple[Subscription, Sequence[int]]] = []
+        shares: list[tuple[LocalSubscription, Sequence[int]]] = []
         for one, at in asked:
             if not one.group:
                 if at is None:
@@ -532,7 +532,7 @@ class Local:
         self,
         arrival: _Arrival,
         events: Any,
-        shares: list[tuple[Subscription, Sequence[int]]],
+        shares: list[tuple[LocalSubscription, Sequence[int]]],
         now: Micros,
     ) -> tuple[int, ...] | None:
         """To each subscription the events at its places; what follows from that for the report."""
@@ -579,7 +579,7 @@ class Local:
 
     def _pushed_out(
         self,
-        subscription: Subscription,
+        subscription: LocalSubscription,
         origin: tuple[int, int],
         numbers: Sequence[int],
         places: Sequence[int],
@@ -594,7 +594,7 @@ class Local:
         return places[: overfull(len(places), self._buffer, columns=subscription.by_columns)]
 
     @staticmethod
-    def _masked(subscription: Subscription, events: Any) -> Sequence[int]:
+    def _masked(subscription: LocalSubscription, events: Any) -> Sequence[int]:
         """The places of the events of a record batch that the subscription wants."""
         if subscription.mask is None:
             # This needs NumPy, which the maker of the record batch needed too.
@@ -609,10 +609,10 @@ class Local:
 
     @staticmethod
     def _share_out(
-        members: list[Subscription], rows: list[tuple[Any, ...]], numbers: Sequence[int]
-    ) -> list[tuple[Subscription, Sequence[int]]]:
+        members: list[LocalSubscription], rows: list[tuple[Any, ...]], numbers: Sequence[int]
+    ) -> list[tuple[LocalSubscription, Sequence[int]]]:
         """Each row to one of a group's members here that want it, in turns."""
-        found: dict[int, tuple[Subscription, list[int]]] = {}
+        found: dict[int, tuple[LocalSubscription, list[int]]] = {}
         for place, row in enumerate(rows):
             willing = [one for one in members if one.matches(row)]
             if willing:
@@ -622,7 +622,7 @@ class Local:
 
     def _hand_over(
         self,
-        subscription: Subscription,
+        subscription: LocalSubscription,
         batch: Batch,
         events: Any,
         numbers: Sequence[int],
@@ -677,7 +677,7 @@ class Local:
             self.blocked[number] = self.blocked.pop(number)
         self.loosen(subscription)
 
-    def _is_full(self, subscription: Subscription, publisher: int) -> bool:
+    def _is_full(self, subscription: LocalSubscription, publisher: int) -> bool:
         """Whether this publisher has to be held back for this subscription."""
         limit, follow = self.limit(subscription), subscription.follow
         if follow is None:
@@ -688,7 +688,7 @@ class Local:
             not follow.is_level(publisher) and follow.behind > follow.behind_max
         )
 
-    def loosen(self, subscription: Subscription) -> None:
+    def loosen(self, subscription: LocalSubscription) -> None:
         """Reports that were held back go, if there is room again."""
         limit, follow = self.limit(subscription) // 2, subscription.follow
         if not subscription.held or subscription.backlog > limit:
@@ -725,9 +725,9 @@ class Local:
         """When the first of the subscriptions that hold publishers back is cut off."""
         return Micros(next(iter(self.blocked.values())).blocked_at + self._block)
 
-    def overdue(self, now: Micros) -> list[Subscription]:
+    def overdue(self, now: Micros) -> list[LocalSubscription]:
         """Whose consumer has taken nothing for too long, of what it was handed."""
-        found: list[Subscription] = []
+        found: list[LocalSubscription] = []
         for one in list(self.blocked.values()):
             if one.blocked_at + self._block > now:
                 break
@@ -738,7 +738,7 @@ class Local:
                 self.blocked[one.number] = self.blocked.pop(one.number)
         return found
 
-    def _discard(self, subscription: Subscription) -> None:
+    def _discard(self, subscription: LocalSubscription) -> None:
         """It ends, and what its consumer has not taken is gone: the reports that wait for it say so."""
         follow = subscription.follow
         if follow is not None and follow.tap is not None:
@@ -766,7 +766,7 @@ class Local:
             )
 
     def _trace_discarded(
-        self, subscription: Subscription, ids: Iterable[Id], *, reported: bool = False
+        self, subscription: LocalSubscription, ids: Iterable[Id], *, reported: bool = False
     ) -> None:
         if not self._tracing:
             return
@@ -777,7 +777,7 @@ class Local:
                 )
                 self._out.append(Note(record))
 
-    def _release(self, subscription: Subscription) -> None:
+    def _release(self, subscription: LocalSubscription) -> None:
         """This consumer holds nothing back any more."""
         self.blocked.pop(subscription.number, None)
         subscription.blocked_at = NEVER

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from gossamer.machine import Micros
 from gossamer.node.life import MOVE, Stage, State, Step, after
-from gossamer.node.local import Local, Subscription
+from gossamer.node.local import Local, LocalSubscription
 from gossamer.node.planes import BITS, Plane, Route
 from gossamer.overlay.batch import Batch
 from gossamer.overlay.interest.core import Interest
@@ -49,7 +49,7 @@ class Handed:
 class _Move:
     __slots__ = ("barrier", "new", "old", "stage", "subscription")
 
-    def __init__(self, subscription: Subscription, new: Route) -> None:
+    def __init__(self, subscription: LocalSubscription, new: Route) -> None:
         self.subscription, self.old, self.new = subscription, subscription.route, new
         self.barrier = 0
         self.stage = Stage.QUIET
@@ -71,7 +71,7 @@ class Moves:
         # The subscription that waits for each barrier.
         self._barriers: dict[int, int] = {}
 
-    def begin(self, subscription: Subscription, new: Route, now: Micros) -> None:
+    def begin(self, subscription: LocalSubscription, new: Route, now: Micros) -> None:
         assert subscription.number not in self.under_way
         subscription.step(Step.MOVE)
         subscription.handed = Handed()
@@ -106,7 +106,7 @@ class Moves:
             move.step(Step.LAY)
             self._maybe_leave(move, now)
 
-    def abandon(self, subscription: Subscription, now: Micros) -> None:
+    def abandon(self, subscription: LocalSubscription, now: Micros) -> None:
         """The subscription has ended. The place that it had beside its route's own place goes."""
         move = self.under_way.pop(subscription.number, None)
         if move is not None:
@@ -159,7 +159,7 @@ class Moves:
             self.arrived.append(move.subscription.number)
             self._ask(move, now)
 
-    def _leave(self, subscription: Subscription, route: Route, now: Micros) -> None:
+    def _leave(self, subscription: LocalSubscription, route: Route, now: Micros) -> None:
         self._planes[route].unsubscribe(subscription.number, now)
         self._interest.unsubscribe(subscription.topic.name, now, BITS[route], subscription.source)
         self._local.ignore(subscription, route)

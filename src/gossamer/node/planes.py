@@ -184,7 +184,7 @@ class FloodPlane(Plane):
         return self._flood.engine.under_way()
 
 
-class _Takers:
+class _DirectView:
     """The view, as route "direct" asks it: which nodes take a topic this way, and where they are."""
 
     def __init__(self, interest: Interest, local: Local) -> None:
@@ -231,8 +231,8 @@ class DirectPlane(Direct, Plane):
     ) -> None:
         # What an earlier life of this node has told is not mistaken for what this one tells.
         epoch = 1 + int(rng.random() * EPOCHS)
-        self.takers, self._local = _Takers(interest, local), local
-        super().__init__(interest.me, epoch, self.takers, arrive, complete, left_out, out)
+        self.proven, self._local = _DirectView(interest, local), local
+        super().__init__(interest.me, epoch, self.proven, arrive, complete, left_out, out)
 
     def about(self) -> dict[str, Any]:
         """What this node knows of the filters of others, as plain data."""

@@ -36,7 +36,7 @@ from gossamer.machine import (
     Send,
 )
 from gossamer.node.life import LIFE, State, Step
-from gossamer.node.local import Local, Subscription
+from gossamer.node.local import Local, LocalSubscription
 from gossamer.node.missed import Debts, Heard, Missed
 from gossamer.node.moves import Moves
 from gossamer.node.pieces import RELAYED_MAX, Pieces
@@ -111,7 +111,7 @@ class Routing:
         # The time of the last wake.
         self._now = Micros(0)
         # The subscriptions that have asked for a place and are not in force.
-        self._entering: dict[int, Subscription] = {}
+        self._entering: dict[int, LocalSubscription] = {}
         # The subscriptions that wait for each barrier.
         self._barriers: dict[int, list[int]] = {}
         # The routes in use on each topic, in the present view.
@@ -129,12 +129,12 @@ class Routing:
         # published and whose topic is not known yet.
         self._early: list[tuple[Batch, Rows]] = []
         # Subscriptions that wait until this node knows the fabric.
-        self._waiting: dict[int, Subscription] = {}
+        self._waiting: dict[int, LocalSubscription] = {}
         self._pieces = Pieces(local)
         self._early_at: Micros = NEVER
         # The time of the next look whether subscriptions should move.
         self._auto_at: Micros = NEVER
-        self._autos: dict[int, Subscription] = {}
+        self._autos: dict[int, LocalSubscription] = {}
         self.moves: Moves | None = None
         # The subscriptions that move.
         self._moving: Mapping[int, object] = {}
@@ -240,7 +240,7 @@ class Routing:
             Route.SKIPLIST if all(place.cls != ALL for place in filter.placements()) else Route.TREE
         )
 
-    def move(self, subscription: Subscription, route: Route, now: Micros) -> bool:
+    def move(self, subscription: LocalSubscription, route: Route, now: Micros) -> bool:
         """Let a subscription that is in force take another route. Returns whether that has begun."""
         if (
             self.moves is None
@@ -258,7 +258,7 @@ class Routing:
         if group:
             check_group(group, route if self._interest is not None else Route.FLOOD, alone=alone)
 
-    def stay(self, subscription: Subscription) -> None:
+    def stay(self, subscription: LocalSubscription) -> None:
         """The program has chosen the route, so this node no longer does."""
         subscription.is_auto = False
         self._autos.pop(subscription.number, None)
@@ -271,7 +271,7 @@ class Routing:
             if route is not subscription.route and not self.move(subscription, route, now):
                 self._auto_at = Micros(now + AUTO_EVERY)
 
-    def enter(self, subscription: Subscription, now: Micros) -> None:
+    def enter(self, subscription: LocalSubscription, now: Micros) -> None:
         """Place a subscription. Its number is in ``entered`` when it is in force.
 
         Raises InterestError if there is no room.
@@ -345,7 +345,7 @@ class Routing:
             reasons.append(detail or f"its place on route {route.value!r} is not ready")
         return "; ".join(reasons)
 
-    def abandon(self, subscription: Subscription, now: Micros) -> None:
+    def abandon(self, subscription: LocalSubscription, now: Micros) -> None:
         """The subscription has ended."""
         self._dues.clear()
         subscription.step(Step.END)
@@ -379,7 +379,7 @@ class Routing:
         if self.moves is not None:
             self.moves.renew(now)
 
-    def _step(self, subscription: Subscription, step: Step) -> None:
+    def _step(self, subscription: LocalSubscription, step: Step) -> None:
         """Take one of the two steps that lead into force, unless the subscription has taken it."""
         if step not in LIFE[subscription.state]:
             return

@@ -1,18 +1,21 @@
-"""Direct: one hop from the publisher to each node that wants something of a batch, and nothing to anybody else.
+"""Direct: one hop from the publisher to each node that wants events of a batch, and to no other
+node.
 
-A publisher *watches* the nodes whose interest records say that they take a topic this way: they tell it their filters, and every
-change (told.py). It matches a batch against all of them (plan.py) and sends each node its *portions*; who has taken one says how
-many subscriptions took each event. The receipt is complete when all have. What was meant for one of a group, and its node did not
-take or is dead, goes to another.
+A publisher *watches* the nodes whose interest records say that they take a topic this way: they
+tell it their filters, and every change (told.py). It matches a batch against all filters (plan.py)
+and sends each node its *portions*. A node that has taken a portion answers how many subscriptions
+took each event (received.py). The receipt is complete when all nodes have answered. Events for a
+group that a member did not take, or whose node is dead, go to another member.
 
 A publisher waits for the answer until the node is no longer a member, or has said nothing for long
 though its link is up (overlay/delivery/outstanding.py). Then the node is cut off, and ``left_out``
-hears which events were completed without it. A portion is sent once over a link, and again over a new
-link, or when its node had no room for it. So what waits in a queue, or for a slow consumer, is not
-sent twice.
+hears which events were completed without it. A portion is sent once over a link, and again over a
+new link, or when its node had no room for it. So what waits in a queue, or for a slow consumer, is
+not sent twice.
 
-A batch waits while the filters of some node are not known. So a subscription is found by every batch from the moment at which every
-live node knows that this node takes the topic this way, and every publisher that watches has its filter.
+A batch waits while the filters of a node are not known. So every batch finds a subscription from
+the moment at which every live node knows that this node takes the topic this way, and every
+publisher that watches has its filter.
 """
 
 from __future__ import annotations
@@ -64,24 +67,29 @@ from gossamer.overlay.direct.told import Told
 from gossamer.trace import Dropped, Rejected, hex_peer
 
 AGAIN = Micros(250 * MILLISECOND)
-DIAL_AGAIN = Micros(SECOND)  # a node that owes an answer and has no link
-IDLE = Micros(60 * SECOND)  # a topic on which nothing is published: nobody is watched for it
-EXPECTED_MAX = 256  # topics for which others are watched though nothing has been published
-WANTS_MAX = 2_000_000  # filters of others that are kept; who tells more gets everything
-WANTS_CHARACTERS = 256 << 20  # and of their texts
-WANTS_EACH = 1 << 17  # of one node on one topic, twice what an honest one tells
-_ALL, _UNSAID = (
-    -1,
-    -2,
-)  # numbers of what such a node is taken to want, and one that does not say what
+# The time to the next call to a node that owes an answer and has no link.
+DIAL_AGAIN = Micros(SECOND)
+# After this time without a publication on a topic, no node is watched for it.
+IDLE = Micros(60 * SECOND)
+# The most topics for which nodes are watched though nothing has been published.
+EXPECTED_MAX = 256
+# The most filters of others that are kept, and the most characters of their texts. A node that
+# tells more gets everything.
+WANTS_MAX = 2_000_000
+WANTS_CHARACTERS = 256 << 20
+# The most filters of one node on one topic: twice as many as an honest node tells.
+WANTS_EACH = 1 << 17
+# The number of the wish of such a node, and of a node that does not say its wishes. Both wish for
+# everything.
+_ALL, _UNSAID = -1, -2
 
 
-class Members(Protocol):
+class DirectView(Protocol):
     def takers(self, topic: str) -> list[Peer]:
-        """Who takes a topic this way, this node included."""
+        """The nodes that take a topic this way, this node included."""
 
     def address(self, peer: Peer) -> str | None:
-        """Where a member can be reached; None: it is no member."""
+        """The address of a member. None means that the peer is no member."""
 
     def hash(self, topic: str) -> int: ...
 
@@ -94,7 +102,7 @@ class Members(Protocol):
 
 
 class Taker:
-    """What is known of one node's wishes on one topic."""
+    """The wishes of one node on one topic, as far as this node knows them."""
 
     __slots__ = ("asked_at", "epoch", "have", "latest", "session", "since", "wants")
 
@@ -114,7 +122,7 @@ class Taker:
         return self.have == self.latest
 
 
-class Source:
+class PublishedTopic:
     """A topic that is published here."""
 
     def __init__(self, name: str, hash: int, packed: Packed) -> None:
@@ -138,7 +146,7 @@ class Flight:
         "waiting",
     )  # fmt: skip
 
-    def __init__(self, source: Source, batch: Batch, payload: Payload) -> None:
+    def __init__(self, source: PublishedTopic, batch: Batch, payload: Payload) -> None:
         self.source, self.batch, self.payload = source, batch, payload
         # While more portions are about to go, the batch is not done, though none waits.
         self.sending = 0
@@ -156,62 +164,68 @@ class Flight:
 
 
 class Direct:
-    """The machine. Its effects go to ``out``, and what was laid is in ``told.laid``."""
+    """The machine. Its effects go to ``out``, and the subscriptions that were laid are in
+    ``told.laid``.
+    """
 
     def __init__(
         self,
         me: Peer,
         epoch: int,
-        members: Members,
+        view: DirectView,
         arrive: Arrive,
         complete: Complete,
         left_out: LeftOut,
         out: list[Effect],
     ) -> None:
-        self.me, self.members = me, members
+        self.me, self.view = me, view
         self.told = Told(epoch)
         self._complete, self._left_out = complete, left_out
         self.out = out
         self.outstanding = Outstanding(out, _key, lambda key: Holding(*key[1:]))
         self.links = self.outstanding.links
         self._received = Received(me, arrive, out, self.outstanding)
-        self._sources: dict[str, Source] = {}
-        self._by_hash: dict[int, Source] = {}
+        self._sources: dict[str, PublishedTopic] = {}
+        self._by_hash: dict[int, PublishedTopic] = {}
         self._flights: dict[tuple[int, int], Flight] = {}
-        self._own: dict[tuple[int, int, int], Part] = {}  # of ours, while our owner has them
+        # Portions of this node's own batches for itself, while its owner has them.
+        self._own: dict[tuple[int, int, int], Part] = {}
         self._dialled: dict[Peer, Micros] = {}
-        self._dial_at: Micros = NEVER  # when to dial nodes that owe an answer and have no link
-        self._view = 0  # counts changes of the view
-        self._look_at: Micros = (
-            NEVER  # whether a batch need not wait any longer, and whom to ask again
-        )
+        # When to dial nodes that owe an answer and have no link.
+        self._dial_at: Micros = NEVER
+        # Counts changes of the view.
+        self._changes = 0
+        # When to look whether a batch need not wait any longer, and which nodes to ask again.
+        self._look_at: Micros = NEVER
         self._idle_at: Micros = NEVER
-        self._wants = self._characters = 0  # filters of others that are kept, and their texts
+        # The filters of others that are kept, and the characters of their texts.
+        self._wants = self._characters = 0
         self._sessions = 0
 
-    # ------------------------------------------------------------------ what is known
+    # ------------------------------------------------------------------ facts
 
     @property
     def deadline(self) -> Micros:
         return min(
-            self._dial_at, self._look_at, self._idle_at, self.told.deadline, self.outstanding.deadline
+            self._dial_at, self._look_at, self._idle_at,
+            self.told.deadline, self.outstanding.deadline,
         )  # fmt: skip
 
     @property
     def remembered(self) -> int:
-        """Portions in the deduplication tables."""
+        """Portions in the once-only table."""
         return self._received.remembered
 
     @property
     def watched(self) -> int:
-        """Filters of others that are known here."""
+        """The number of filters of others that are known here."""
         return self._wants
 
     def needs(self, peer: Peer) -> bool:
         return self.outstanding.waits_for(peer)
 
     def _awake(self, now: Micros) -> Micros:
-        """A clock for others' silence: it stands while this node is too busy to hear them."""
+        """A clock for the silence of others. It stands while this node is too busy to hear them."""
         return Micros(now - self.outstanding.overslept)
 
     # ------------------------------------------------------------------ subscribing
@@ -219,7 +233,7 @@ class Direct:
     def subscribe(self, number: int, topic: str, filter: Filter, group: str, now: Micros) -> None:
         weakened = filter.weakened
         text = "" if weakened.tree == TRUE else weakened.text
-        new = self.told.subscribe(number, self.members.hash(topic), text, group, now)
+        new = self.told.subscribe(number, self.view.hash(topic), text, group, now)
         source = self._sources.get(topic)
         if new is not None and source is not None and source.plan is not None:
             source.plan.want(self.me, *new)
@@ -235,7 +249,9 @@ class Direct:
         return laid
 
     def renew(self, now: Micros) -> None:
-        """Others had taken this node for dead: they do not tell it of changes any more, so what it knows is worth nothing."""
+        """Others had taken this node for dead. They do not tell it of changes any more, so it asks
+        all of them again.
+        """
         self.told.renew(now)
         for source in self._sources.values():
             self._forget(source, list(source.takers))
@@ -253,15 +269,18 @@ class Direct:
             self._source(topic, now)
             self._look_at = now
 
-    def _source(self, topic: str, now: Micros) -> Source:
-        source, packed = self._sources.get(topic), self.members.packed(topic)
+    def _source(self, topic: str, now: Micros) -> PublishedTopic:
+        source, packed = self._sources.get(topic), self.view.packed(topic)
         if source is None:
-            hash = self.members.hash(topic)
-            source = self._sources[topic] = self._by_hash[hash] = Source(topic, hash, packed)
+            hash = self.view.hash(topic)
+            source = self._sources[topic] = self._by_hash[hash] = PublishedTopic(
+                topic, hash, packed
+            )
         if source.packed is not packed:
             source.packed, source.plan = packed, None
             for other in self._flights.values():
-                if other.source is source:  # as events of the longer schema
+                # The events are read by the longer schema.
+                if other.source is source:
                     other.payload = Payload(other.batch, packed)
         source.used = now
         self._idle_at = min(self._idle_at, Micros(now + IDLE))
@@ -285,14 +304,14 @@ class Direct:
         else:
             self._launch(flight, now)
 
-    def _is_ready(self, source: Source, now: Micros) -> bool:
-        """Whether the filters of all who take the topic are known; who is not known is asked."""
-        view = (self._view, self.members.version)
+    def _is_ready(self, source: PublishedTopic, now: Micros) -> bool:
+        """Whether the filters of all nodes that take the topic are known. The others are asked."""
+        view = (self._changes, self.view.version)
         if source.seen == view:
             if source.is_known:
                 return True
         else:
-            wanted = dict.fromkeys(self.members.takers(source.name))
+            wanted = dict.fromkeys(self.view.takers(source.name))
             wanted.pop(self.me, None)
             self._forget(source, [peer for peer in source.takers if peer not in wanted], tell=True)
             for peer in wanted:
@@ -306,13 +325,15 @@ class Direct:
                 if peer not in self.links:
                     taker.since = self._awake(now)
                 elif self._awake(now) - taker.since >= PATIENCE:
-                    # Others need not wait: it gets everything. It may be only busy; to cut it off would lose events.
+                    # It gets everything, so that the others need not wait. It may only be busy, and
+                    # to cut it off would lose events.
                     taker.since = self._awake(now)
-                    self.out.append(Note(Rejected(hex_peer(peer), "does not say what it wants")))
+                    self.out.append(Note(Rejected(hex_peer(peer), "does not tell its filters")))
                     self._want(source.plan, peer, taker, _UNSAID, "", "")
                 source.is_known = False
                 ready = ready and _UNSAID in taker.wants
-                # It may not know this node as a member yet, and answers only members: so it is asked again.
+                # It answers only members, and may not know yet that this node is one. So it is
+                # asked again.
                 if taker.asked_at == NEVER or taker.asked_at + AGAIN <= now:
                     taker.asked_at = now
                     self._say(peer, Watch(source.hash, taker.epoch, taker.have, taker.session), now)
@@ -334,8 +355,8 @@ class Direct:
         if not flight.waiting:
             self._finish(flight)
 
-    def _plan(self, source: Source) -> Plan:
-        """What everybody wants of the topic, by its present schema."""
+    def _plan(self, source: PublishedTopic) -> Plan:
+        """The filters of all nodes on the topic, by its present schema."""
         if source.plan is None:
             source.plan = plan = Plan(source.packed)
             for peer, taker in source.takers.items():
@@ -361,7 +382,8 @@ class Direct:
         whole = 0 if offsets else batch.count
         region = offsets or range(whole)
         message = Portion(
-            batch.topic, self.me, batch.incarnation, batch.first, number, batch.floor, offsets, group, rows, whole
+            batch.topic, self.me, batch.incarnation, batch.first, number, batch.floor, offsets,
+            group, rows, whole,
         )  # fmt: skip
         key = (batch.incarnation, batch.first, number)
         part = Part(peer, key, message, region, flight)
@@ -382,7 +404,8 @@ class Direct:
         if matched:
             flight.most += max(matched)
             if len(matched) == 1 and type(part.region) is range:
-                flight.each += matched[0]  # of the whole batch
+                # The number is that of every event of the batch.
+                flight.each += matched[0]
             else:
                 flight.total = flight.total or [0] * flight.batch.count
                 loops.tally(flight.total, part.region, matched)
@@ -403,7 +426,7 @@ class Direct:
     def _choose_again(
         self, flight: Flight, peer: Peer, group: str, offsets: Sequence[int], now: Micros
     ) -> None:
-        """A member of a group did not take these: another one may."""
+        """A member of a group did not take these events. Another member may."""
         plan = self._plan(flight.source)
         members: dict[Peer, list[int]] = {}
         for offset in offsets:
@@ -440,9 +463,8 @@ class Direct:
         elif kind is Holding:
             self._holding(sender, message, now)  # type: ignore[arg-type]
         elif kind is Watch:
-            if (
-                self.members.address(sender) is not None
-            ):  # else nobody would tell us that it is dead; it asks again
+            # Only members are told, because the view says when a member is dead. Others ask again.
+            if self.view.address(sender) is not None:
                 answer = self.told.watch(sender, message, now)  # type: ignore[arg-type]
                 if answer is not None:
                     self.out.append(Send((sender,), answer))
@@ -480,15 +502,16 @@ class Direct:
                     taker.asked_at, self._look_at = NEVER, now
         elif state is LinkState.DOWN or state is LinkState.CUT:
             self.told.unlinked(peer, now)
-        if state is LinkState.CUT:  # for cause: no receipt waits for it
+        if state is LinkState.CUT:
+            # It was cut off for cause, so no receipt waits for it.
             self._give_up(peer, now, is_alive=True)
 
     def refused(self, peer: Peer, message: DirectMessage, now: Micros) -> None:
         self.outstanding.refused(peer, message)
 
     def view_changed(self, now: Micros) -> None:
-        """Somebody came, or takes topics by other ways than before."""
-        self._view += 1
+        """A node came, or takes topics by other routes than before."""
+        self._changes += 1
         if self._sources:
             self._look_at = min(self._look_at, now)
 
@@ -564,9 +587,8 @@ class Direct:
                 source.plan.forget(sender)
         is_next = taker.epoch == message.epoch and taker.have == message.base
         if not is_late and is_next and message.base <= message.version <= message.latest:
-            plan = self._plan(
-                source
-            )  # now, a part at a time, and not all at once with the first batch
+            # The plan takes each part now, and not all of them with the first batch.
+            plan = self._plan(source)
             for number, text, group in message.changes:
                 self._want(plan, sender, taker, number, text, group)
             if _UNSAID in taker.wants and message.version == message.latest:
@@ -609,7 +631,7 @@ class Direct:
         self._characters -= sum(len(text) + len(group) for text, group in taker.wants.values())
 
     def _look(self, now: Micros) -> None:
-        """Let batches go whose filters are all known; ask again for those that are not."""
+        """Sends the batches whose filters are all known, and asks again for the other filters."""
         self._look_at = NEVER
         for source in self._sources.values():
             ready = self._is_ready(source, now)
@@ -628,7 +650,7 @@ class Direct:
             else:
                 self._idle_at = min(self._idle_at, Micros(max(source.used, now) + IDLE))
 
-    def _forget(self, source: Source, peers: list[Peer], *, tell: bool = False) -> None:
+    def _forget(self, source: PublishedTopic, peers: list[Peer], *, tell: bool = False) -> None:
         for peer in peers:
             taker = source.takers.pop(peer)
             self._drop_wants(taker)
@@ -646,12 +668,12 @@ class Direct:
             self._dial(peer, now)
 
     def _dial(self, peer: Peer, now: Micros) -> None:
-        address = self.members.address(peer)
+        address = self.view.address(peer)
         if address and now - self._dialled.get(peer, Micros(-AGAIN)) >= AGAIN:
             self._dialled[peer] = now
             self.out.append(Dial(address, peer))
 
 
 def _key(message: Any) -> tuple[int, int, int]:
-    """Which portion of ours a message is, or is about."""
+    """The portion of this node that a message is, or is about."""
     return message.incarnation, message.first, message.part
