@@ -560,8 +560,9 @@ class Follow:
         progress.attempts = min(progress.attempts + 1, 16)
         progress.ask(now)
         self._schedule(peer, progress, Micros(now + wait))
-        # An ordered subscription that begins takes the events that are on their way first. Else they
-        # could come after later ones: when it is stopped soon, and then asks for what it missed.
+        # An ordered subscription that begins takes the events that are on their way first. Else
+        # they could come after later ones: when it is stopped soon, and then asks for the events
+        # that it missed.
         is_new = progress.baseline and self.wish.ordered
         rows = not progress.is_level and (is_new or not progress.baseline)
         start = self._start if progress.position == (0, 0) else 0

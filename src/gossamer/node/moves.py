@@ -22,8 +22,8 @@ HANDED_MANY = 8192
 
 
 class Handed:
-    """The events that a subscription was handed since it began to move, because an event may come by
-    both routes. An event below its publisher's floor comes no more.
+    """The events that a subscription was handed since it began to move, because an event may come
+    by both routes. An event below its publisher's floor comes no more.
     """
 
     __slots__ = ("_events", "_many")

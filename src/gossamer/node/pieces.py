@@ -1,9 +1,11 @@
-"""Large batches of columns where there are relays: cut into pieces, whose receipts become one again.
+"""Large batches of columns on routes with relays: they are cut into pieces, and the receipts of the
+pieces become one.
 
-Straight to those who want them up to 32,768 events travel together. By relays it is 4,096, because a
-report has a number for each event there. Batches are made to suit the routes that are in use; but one that a data
-directory restores, or during whose way to the disk somebody subscribes by another route, is larger. By route direct it stays
-whole: whoever took it before a crash knows it by its first number. Pieces begin at the same numbers in every life.
+By route direct up to 32,768 events travel together. By relays it is 4,096, because a report has a
+number for each event there. Batches are made to suit the routes that are in use. A batch is larger
+if a data directory restores it, or if a node subscribes by another route while the batch is on its
+way to the disk. By route direct it stays whole, because a node that took it before a crash knows it
+by its first number. Pieces begin at the same numbers in every life.
 """
 
 from __future__ import annotations
@@ -34,10 +36,8 @@ class Pieces:
         packed = self._local.topic(batch.topic).packed
         try:
             record = packed.columns(batch.rows, batch.count)
-        except (
-            msgspec.DecodeError,
-            UnicodeDecodeError,
-        ):  # of another schema, or there is no pyarrow any more: as it is
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            # It is of another schema, or there is no pyarrow any more. It stays whole.
             return (batch,)
         found = []
         for start in range(0, batch.count, RELAYED_MAX):
@@ -50,8 +50,9 @@ class Pieces:
         return tuple(found)
 
     def whole(self, incarnation: int, first: int, counts: Counts) -> tuple[int, Counts]:
-        """A piece's receipt as one of its batch, for whose other events it says zero: the batch's
-        first number, and the counts."""
+        """The receipt of a piece as one of its batch: the first number of the batch, and the
+        counts. For events of other pieces the counts are zero.
+        """
         batch = self.wholes.get((incarnation, first))
         if batch is None:
             return first, counts

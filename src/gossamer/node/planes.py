@@ -1,8 +1,8 @@
 """Routes: the ways in which events come to a subscription, and the plane behind each.
 
-The subscriber chooses a route. Its interest record says so, and publishers serve every route that is
-in use on a topic. A *plane* carries batches by one route. This module says what the node asks of a
-plane, and has the planes of the routes "flood" and "direct". The others are in ``lists.py`` and
+The subscriber chooses a route. Its interest record says so, and publishers serve every route that
+is in use on a topic. A *plane* carries batches by one route. This module says what the node asks of
+a plane, and has the planes of the routes "flood" and "direct". The others are in ``lists.py`` and
 ``tree.py``.
 """
 
@@ -35,7 +35,8 @@ class Route(StrEnum):
     # The subscriber's node chooses what suits the size of the topic and the filter, and chooses
     # again as the fabric changes.
     AUTO = "auto"
-    # Publishers know the filters, match at the source, and send in one hop to the nodes that want it.
+    # Publishers know the filters, match at the source, and send in one hop to the nodes that want
+    # it.
     DIRECT = "direct"
     # Every node gets every event: nothing has to be kept up, and nothing is spared.
     FLOOD = "flood"
@@ -49,7 +50,8 @@ BITS = {route: 1 << ROUTES.index(route) for route in Route if route in ROUTES}
 """The routes in the stamps of interest records."""
 
 Key = tuple[int, ...]
-"""A batch: publisher, incarnation, first sequence number, and where a plane splits batches, the part."""
+"""A batch: publisher, incarnation, first sequence number, and the part if a plane splits batches.
+"""
 
 Rows = list[tuple[Any, ...]] | None
 
@@ -72,7 +74,8 @@ def check_group(group: str, route: Route, *, alone: bool) -> None:
     """
     if alone:
         raise RouteError(
-            "a member of a group gets a part of the events: name, since, ordered and gaps do not go with group"
+            "a member of a group gets a part of the events: "
+            "name, since, ordered and gaps do not go with group"
         )
     if route not in (Route.AUTO, Route.DIRECT):
         raise RouteError(
@@ -88,9 +91,9 @@ def check_group(group: str, route: Route, *, alone: bool) -> None:
 class Plane:
     """Carries batches by one route. Its effects go to the node's list as they arise.
 
-    A plane hands a batch over by calling the node (``Arrive``), and pushes its part of a receipt when
-    that is complete (``Complete``). It gets both when it is made. Its deadline changes in no other
-    way than by a call of one of its methods (``Routing.deadline``).
+    A plane hands a batch over by calling the node (``Arrive``), and pushes its part of a receipt
+    when that is complete (``Complete``). It gets both when it is made. Its deadline changes in no
+    other way than by a call of one of its methods (``Routing.deadline``).
     """
 
     @property
@@ -108,7 +111,7 @@ class Plane:
         """This node does not take the batch of this relayed message, and says so to the sender."""
 
     def subscribe(self, number: int, topic: str, filter: Filter, group: str, now: Micros) -> None:
-        """The number is in ``take_laid`` once every later batch of this route finds the subscription."""
+        """The number is in ``take_laid`` once every later batch of this route finds it."""
 
     def unsubscribe(self, number: int, now: Micros) -> None: ...
 
@@ -140,7 +143,7 @@ class Plane:
         return False
 
     def under_way(self, now: Micros) -> Sequence[Hashable]:
-        """The batches that others wait for this node to report. A leaving node reports them first."""
+        """The batches that this node owes others a report of. A leaving node reports them first."""
         return ()
 
     def renew(self, now: Micros) -> None:
@@ -185,7 +188,9 @@ class FloodPlane(Plane):
 
 
 class _DirectView:
-    """The view, as route "direct" asks it: which nodes take a topic this way, and where they are."""
+    """The view, as route "direct" asks it: the nodes that take a topic this way, and where they
+    are.
+    """
 
     def __init__(self, interest: Interest, local: Local) -> None:
         self.rights: Rights | None = None

@@ -453,9 +453,9 @@ class Keeping:
         retained = self._outbox.retained
         later = TRIM_EVERY
         if retained.is_over(self._rules, topic):
-            # It trims now, and not only when the timer fires. Between two turns of the timer so much
-            # may be published that trimming would never catch up. One batch is added and many may
-            # go, so this keeps pace whatever is published.
+            # It trims now, and not only when the timer fires. Between two turns of the timer so
+            # much may be published that trimming would never catch up. One batch is added and many
+            # may go, so this keeps pace whatever is published.
             self._trim(now, None if retained.is_much_over else topic)
             later = TRIM_SOON
         self.deadline = min(self.deadline, Micros(now + later))

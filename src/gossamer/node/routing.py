@@ -73,9 +73,9 @@ class _Receipt:
 
 
 class Routing:
-    """``entered`` has the subscriptions that came into force, ``lapsed`` those that were in force and
-    are not, and ``view_changes`` the news; the owner takes them. ``completed`` is called with each
-    receipt.
+    """``entered`` has the subscriptions that came into force, ``lapsed`` those that were in force
+    and are not, and ``view_changes`` the news; the owner takes them. ``completed`` is called with
+    each receipt.
     """
 
     def __init__(
@@ -241,7 +241,9 @@ class Routing:
         )
 
     def move(self, subscription: LocalSubscription, route: Route, now: Micros) -> bool:
-        """Let a subscription that is in force take another route. Returns whether that has begun."""
+        """Lets a subscription that is in force take another route. Returns whether that has
+        begun.
+        """
         if (
             self.moves is None
             or subscription.state is not State.IN_FORCE
@@ -362,7 +364,7 @@ class Routing:
             self._uses.pop(topic, None)
 
     def _renew(self, interest: Interest, now: Micros) -> None:
-        """The others had taken this node for dead, and forgotten its places: they are laid again."""
+        """The others had taken this node for dead, and forgotten its places. It lays them again."""
         for plane in self.planes.values():
             plane.renew(now)
         barrier = interest.barrier(now)
@@ -419,8 +421,8 @@ class Routing:
         """When ``wake`` is due.
 
         The driver asks for it after every call, and a plane's deadline changes only if the plane is
-        called. So an event costs a look at the plane of its route, and every other call costs a look
-        at all of them (``again``).
+        called. So an event costs a look at the plane of its route, and every other call costs a
+        look at all of them (``again``).
         """
         least = self._early_at if self._early_at < self._auto_at else self._auto_at
         if self.debts.deadline < least:

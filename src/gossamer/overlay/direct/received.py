@@ -175,7 +175,7 @@ class Received:
         taken = life.batches.get((first, part)) if life is not None else None
         if taken is not None:
             matched = taken.took(matched)
-        if life is not None and self._outstanding.owed.pop(key, None) is not None:
+        if self._outstanding.answered(key) and life is not None:
             life.under_way -= 1
         self._out.append(Send((Peer(publisher),), _taken(incarnation, first, part, matched)))
 
