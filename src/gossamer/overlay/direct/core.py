@@ -58,10 +58,12 @@ from gossamer.overlay.direct.messages import (
     Portion,
     Taken,
     Unwatch,
+    Want,
     Wanted,
     Watch,
 )
 from gossamer.overlay.direct.plan import Payload, Plan, Row
+from gossamer.overlay.direct.reading import Reading
 from gossamer.overlay.direct.received import Received
 from gossamer.overlay.direct.told import Told
 from gossamer.trace import Dropped, Rejected, hex_peer
@@ -200,6 +202,7 @@ class Direct:
         self._idle_at: Micros = NEVER
         # The filters of others that are kept, and the characters of their texts.
         self._wants = self._characters = 0
+        self._reading = Reading()
         self._sessions = 0
 
     # ------------------------------------------------------------------ facts
@@ -208,7 +211,7 @@ class Direct:
     def deadline(self) -> Micros:
         return min(
             self._dial_at, self._look_at, self._idle_at,
-            self.told.deadline, self.outstanding.deadline,
+            self.told.deadline, self.outstanding.deadline, self._reading.deadline,
         )  # fmt: skip
 
     @property
@@ -329,7 +332,7 @@ class Direct:
                     # to cut it off would lose events.
                     taker.since = self._awake(now)
                     self.out.append(Note(Rejected(hex_peer(peer), "does not tell its filters")))
-                    self._want(source.plan, peer, taker, _UNSAID, "", "")
+                    self._want(source, peer, taker, (_UNSAID, "", ""), now)
                 source.is_known = False
                 ready = ready and _UNSAID in taker.wants
                 # It answers only members, and may not know yet that this node is one. So it is
@@ -342,7 +345,7 @@ class Direct:
     def _launch(self, flight: Flight, now: Micros) -> None:
         batch, payload, plan = flight.batch, flight.payload, flight.source.plan
         if plan is None:
-            plan = self._plan(flight.source)
+            plan = self._plan(flight.source, now)
         flight.sending += 1
         for peer, group, places in plan.shares(payload, batch.first):
             # Without offsets it is the whole batch.
@@ -355,13 +358,13 @@ class Direct:
         if not flight.waiting:
             self._finish(flight)
 
-    def _plan(self, source: PublishedTopic) -> Plan:
+    def _plan(self, source: PublishedTopic, now: Micros) -> Plan:
         """The filters of all nodes on the topic, by its present schema."""
         if source.plan is None:
             source.plan = plan = Plan(source.packed)
             for peer, taker in source.takers.items():
                 for number, (text, group) in taker.wants.items():
-                    plan.want(peer, number, text, group)
+                    self._read(source, plan, peer, (number, text, group), now)
             mine = self.told.topics.get(source.hash)
             for (text, group), (number, _) in mine.wishes.items() if mine is not None else ():
                 plan.want(self.me, number, text, group)
@@ -427,7 +430,7 @@ class Direct:
         self, flight: Flight, peer: Peer, group: str, offsets: Sequence[int], now: Micros
     ) -> None:
         """A member of a group did not take these events. Another member may."""
-        plan = self._plan(flight.source)
+        plan = self._plan(flight.source, now)
         members: dict[Peer, list[int]] = {}
         for offset in offsets:
             tried = flight.tried.setdefault((group, offset), [])
@@ -484,6 +487,8 @@ class Direct:
             self._dial_at = Micros(now + DIAL_AGAIN) if unlinked else NEVER
             for peer in unlinked:
                 self._dial(peer, now)
+        if self._reading.deadline <= now:
+            self._read_on(now)
         if self._look_at <= now:
             self._look(now)
         if self._idle_at <= now:
@@ -582,17 +587,18 @@ class Direct:
             and (taker.epoch != message.epoch or taker.have == 0 or taker.latest < 0)
         ):
             self._drop_wants(taker)
+            self._reading.forget(sender, source.hash)
             taker.epoch, taker.have, taker.wants = message.epoch, 0, {}
             if source.plan is not None:
                 source.plan.forget(sender)
         is_next = taker.epoch == message.epoch and taker.have == message.base
         if not is_late and is_next and message.base <= message.version <= message.latest:
             # The plan takes each part now, and not all of them with the first batch.
-            plan = self._plan(source)
-            for number, text, group in message.changes:
-                self._want(plan, sender, taker, number, text, group)
+            self._plan(source, now)
+            for change in message.changes:
+                self._want(source, sender, taker, change, now)
             if _UNSAID in taker.wants and message.version == message.latest:
-                self._want(plan, sender, taker, _UNSAID, None, "")
+                self._want(source, sender, taker, (_UNSAID, None, ""), now)
             taker.have, taker.since = message.version, self._awake(now)
             taker.latest = message.latest
         taker.asked_at = now
@@ -603,8 +609,9 @@ class Direct:
             self._look_at = now
 
     def _want(
-        self, plan: Plan | None, peer: Peer, taker: Taker, number: int, text: str | None, group: str
+        self, source: PublishedTopic, peer: Peer, taker: Taker, change: Want, now: Micros
     ) -> None:
+        number, text, group = change
         known = taker.wants.pop(number, None)
         if known is not None:
             self._wants -= 1
@@ -620,11 +627,37 @@ class Direct:
             taker.wants[number] = (text, group)
             self._wants += 1
             self._characters += len(text) + len(group)
-        if plan is not None:
-            if text is None:
-                plan.drop(peer, number)
-            else:
-                plan.want(peer, number, text, group)
+        if text is None:
+            self._reading.drop(peer, (source.hash, number))
+            if source.plan is not None:
+                source.plan.drop(peer, number)
+        elif source.plan is not None:
+            self._read(source, source.plan, peer, (number, text, group), now)
+
+    def _read(
+        self,
+        source: PublishedTopic,
+        plan: Plan,
+        peer: Peer,
+        wish: tuple[int, str, str],
+        now: Micros,
+    ) -> None:
+        """Enters a filter into the plan. One that must wait is taken to pass everything."""
+        number, text, group = wish
+        want = (source.hash, number)
+        self._reading.drop(peer, want)
+        if text and not self._reading.may_read(peer, want, text, now):
+            text = ""
+        plan.want(peer, number, text, group)
+
+    def _read_on(self, now: Micros) -> None:
+        """Reads filters that had to wait."""
+        for peer, (hash, number) in self._reading.due(now):
+            source = self._by_hash.get(hash)
+            taker = source.takers.get(peer) if source is not None else None
+            wish = taker.wants.get(number) if taker is not None else None
+            if source is not None and source.plan is not None and wish is not None:
+                source.plan.want(peer, number, *wish)
 
     def _drop_wants(self, taker: Taker) -> None:
         self._wants -= len(taker.wants)
@@ -654,6 +687,7 @@ class Direct:
         for peer in peers:
             taker = source.takers.pop(peer)
             self._drop_wants(taker)
+            self._reading.forget(peer, source.hash)
             if source.plan is not None:
                 source.plan.forget(peer)
             if tell and peer in self.links:
