@@ -250,7 +250,9 @@ class Connection(asyncio.BufferedProtocol):
         A dribble is no sign of life, and a flood ends the connection.
         """
         now, limits = self.loop.time(), self.driver.guard.limits
-        volume = self.bytes_in if self._sharing is None else self._volume
+        volume, sharing = self.bytes_in, self._sharing
+        if sharing is not None and sharing.bytes_in:
+            volume = self._volume
         if messages or self.bytes_in - self._heard_bytes >= DRIBBLE_BYTES:
             self._heard, self._heard_bytes = now, self.bytes_in
         self._messages_in += messages
@@ -493,8 +495,13 @@ class Connection(asyncio.BufferedProtocol):
             pieces: list[Bytes] = []
             size = 0
             while self._control and size < SOCKET_HIGH_WATER:
-                size += (taken := self._take(self._control, pieces))
-                self._control_bytes -= taken
+                frame = self._control.popleft()
+                if isinstance(frame, bytes):
+                    pieces.append(frame)
+                else:
+                    pieces += frame.pieces
+                size += len(frame)
+                self._control_bytes -= len(frame)
             while self._events and size < SOCKET_HIGH_WATER:
                 lies: bytes | None = b""
                 frame = self._events[0]
@@ -503,13 +510,17 @@ class Connection(asyncio.BufferedProtocol):
                 if lies is None:
                     waits = True
                     break
+                self._events.popleft()
+                self._event_bytes -= len(frame)
                 if lies:
-                    self._event_bytes -= len(self._events.popleft())
                     pieces.append(lies)
                     size += len(lies)
                     continue
-                size += (taken := self._take(self._events, pieces))
-                self._event_bytes -= taken
+                if isinstance(frame, bytes):
+                    pieces.append(frame)
+                else:
+                    pieces += frame.pieces
+                size += len(frame)
             if not size:
                 break
             self.bytes_out += size
@@ -537,16 +548,6 @@ class Connection(asyncio.BufferedProtocol):
         if self._full and self._event_bytes < EVENT_QUEUE_LOW:
             self._full = False
             self.driver.link_changed(self, LinkState.READY)
-
-    @staticmethod
-    def _take(queue: deque[Frame], pieces: list[Bytes]) -> int:
-        """Moves the first frame, and returns its size."""
-        frame = queue.popleft()
-        if isinstance(frame, bytes):
-            pieces.append(frame)
-        else:
-            pieces += frame.pieces
-        return len(frame)
 
     def ping(self, *, last: bool = False) -> None:
         """Asks whether the peer is there.

@@ -223,9 +223,10 @@ class Waiting:
     def _published(self) -> None:
         core = self._core
         changed, core.changed = core.changed, []
+        tallies = self._driver.tally
         for publication in changed:
             if publication.matched is not None:
-                tally = self._driver.tally.topic(publication.topic)
+                tally = tallies.topics.get(publication.topic) or tallies.topic(publication.topic)
                 tally.published += publication.count
                 tally.matched += publication.total
                 if publication.dropped:

@@ -664,7 +664,10 @@ class Local:
 
     def _is_full(self, subscription: LocalSubscription, publisher: int) -> bool:
         """Whether this publisher has to be held back for this subscription."""
-        limit, follow = self.limit(subscription), subscription.follow
+        follow = subscription.follow
+        if follow is None and subscription.backlog <= self._buffer:
+            return False
+        limit = self.limit(subscription)
         if follow is None:
             return subscription.backlog > limit
         # Beside the events that the consumer has, only those count that wait for their publisher's

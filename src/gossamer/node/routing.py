@@ -538,11 +538,13 @@ class Routing:
 
     def say(self, effects: list[Effect], now: Micros) -> None:
         """Pass on the effects of a plane's machine, and note which links it uses."""
+        links: Mapping[Peer, object] = self._interest.links if self._interest is not None else {}
         for effect in effects:
             kind = type(effect)
             if kind is Send:
                 for peer in effect.to:  # type: ignore[union-attr]
-                    self.use(peer, now)
+                    if peer in links:
+                        self._used[peer] = now
             elif kind is Hangup:
                 self._part(effect.peer)  # type: ignore[union-attr]
             # A node without an address cannot be dialled.
