@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from gossamer.filters import Event
 from gossamer.filters.packed import Columns
+from gossamer.net.arguments import check_timeout, route_of
 from gossamer.net.errors import BarrierError, NodeError, SlowSubscriberError
-from gossamer.net.named import check_timeout, route_of
 from gossamer.net.status import describe_subscription
 from gossamer.net.tally import TopicTally
 from gossamer.node import Gap, Route, RouteError, SlowPolicy, TopicError, Wish

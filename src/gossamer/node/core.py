@@ -54,7 +54,6 @@ from gossamer.overlay.flood import Flood, FloodConfig
 from gossamer.overlay.interest.config import InterestConfig
 from gossamer.overlay.interest.core import Interest, InterestError
 from gossamer.overlay.interest.messages import InterestMessage
-from gossamer.overlay.interest.record import ViewChange
 from gossamer.overlay.proof import UNSIGNED, Proof
 from gossamer.overlay.refused import Refused
 from gossamer.overlay.skiplist.config import SkipConfig
@@ -201,6 +200,12 @@ class NodeCore:
         # Publications that were accepted or completed since the driver last looked. The driver
         # clears it.
         self.changed: list[Publication] = []
+        # Subscriptions that have come into force, subscriptions that were in force and are not
+        # because others had taken this node for dead, and changes of the view. The driver clears
+        # these lists.
+        self.entered, self.lapsed = self.routing.entered, self.routing.lapsed
+        self.view_changes = self.routing.view_changes
+        self.subscriptions = self.local.subscriptions
         self._ticket, self._tracing = ticket, config.trace
         self._has_completed = False
         # An event that is estimated to be larger than this is measured.
@@ -470,27 +475,6 @@ class NodeCore:
             self.interest.leave(now)
 
     # -------------------------------------------------------- what the driver reads
-
-    @property
-    def subscriptions(self) -> dict[int, LocalSubscription]:
-        return self.local.subscriptions
-
-    @property
-    def entered(self) -> list[int]:
-        """Subscriptions that have come into force since the driver last looked, which clears it."""
-        return self.routing.entered
-
-    @property
-    def lapsed(self) -> list[int]:
-        """Subscriptions that were in force and are not, because others had taken this node for
-        dead. The driver clears the list.
-        """
-        return self.routing.lapsed
-
-    @property
-    def view_changes(self) -> list[ViewChange]:
-        """Since the driver last looked; the driver clears it."""
-        return self.routing.view_changes
 
     def blocked(self) -> list[int]:
         """Subscriptions that hold publishers back now."""
