@@ -433,7 +433,8 @@ def test_storm(seed) -> None:
     # Loss makes a member look as if it did not report. A member that is cut off for that loses
     # events, and says so.
     told = {place.number for place in fabric.places
-            for note in place.notes if isinstance(note, Dropped) and "cut off" in note.reason}  # fmt: skip
+            for note in place.notes
+            if isinstance(note, Dropped) and "cut off" in note.reason}  # fmt: skip
     lost = [k for k in due if k not in got and k[0][0] not in told]
     assert not lost, lost
 
