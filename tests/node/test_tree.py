@@ -1,4 +1,4 @@
-"""Route tree in a node: a batch that peers carry is answered in any case, and counts only if signed."""
+"""Route tree in a node: every batch of a peer is answered, and counts only if it is signed."""
 
 from __future__ import annotations
 
