@@ -1,4 +1,6 @@
-"""The direct plane's machine by itself: what it sends again, and which peers it takes for silent."""
+"""The machine of route direct by itself: the portions that it repeats, and the peers that it takes
+for silent.
+"""
 
 from __future__ import annotations
 
@@ -124,7 +126,9 @@ def test_a_node_behind_a_full_queue_is_not_silent(machine: Owned) -> None:
 
 @pytest.mark.parametrize("late", [3 * SECOND, 40 * SECOND])
 def test_a_node_that_wakes_up_late_does_not_blame_others_for_it(machine: Owned, late: int) -> None:
-    """A busy node finds answers in its sockets only after its timers: what it slept through is nobody's silence."""
+    """A busy node finds answers in its sockets only after its timers. The time in which it was busy is
+    no silence of others.
+    """
     slept = 0
     while slept < 2 * PATIENCE:
         now = Micros(machine.deadline + late)

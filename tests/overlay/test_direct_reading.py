@@ -19,7 +19,7 @@ LONG = 7000
 
 
 def read(it: Reading, until: int) -> tuple[dict[Peer, int], int]:
-    """What is read in this time: the number of filters of each peer, and the most at once."""
+    """The filters that are read in this time: their number for each peer, and the most at once."""
     found: dict[Peer, int] = {}
     most, now = 0, Micros(0)
     while it.deadline <= until:
