@@ -126,8 +126,8 @@ def test_a_node_behind_a_full_queue_is_not_silent(machine: Owned) -> None:
 
 @pytest.mark.parametrize("late", [3 * SECOND, 40 * SECOND])
 def test_a_node_that_wakes_up_late_does_not_blame_others_for_it(machine: Owned, late: int) -> None:
-    """A busy node finds answers in its sockets only after its timers. The time in which it was busy is
-    no silence of others.
+    """A busy node finds answers in its sockets only after its timers. The time in which it was busy
+    is no silence of others.
     """
     slept = 0
     while slept < 2 * PATIENCE:
