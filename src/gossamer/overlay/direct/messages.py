@@ -22,6 +22,7 @@ from gossamer.overlay.batch import (
     BATCH_EVENTS_MAX,
     TOPIC_LENGTH_MAX,
     Count,
+    First,
     Matched,
     Uint64,
 )
@@ -77,7 +78,7 @@ class Portion(Message, frozen=True, array_like=True, tag=84):
     # The publisher is the sender: no node speaks for another.
     publisher: Uint64
     incarnation: Count
-    first: Count
+    first: First
     # The number of this portion among those of the batch that the receiver gets: 0, 1, ...
     part: Count
     floor: Count
