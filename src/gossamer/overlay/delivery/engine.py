@@ -233,10 +233,10 @@ class Engine:
 
     @property
     def deadline(self) -> Micros:
-        again = NEVER
+        due = self.outstanding.deadline
         for wave in self._incomplete.values():
-            again = min(again, wave.again_at)
-        return min(again, self.outstanding.deadline)
+            due = min(due, wave.again_at)
+        return due
 
     @property
     def remembered(self) -> int:

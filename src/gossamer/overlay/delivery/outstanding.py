@@ -261,8 +261,10 @@ class Outstanding:
         """Returns the parts of peers that have said nothing for too long."""
         if now < self.deadline:
             return []
-        is_busy = self._waiting or self.owed
-        self.deadline = Micros(now + self.sign_every) if is_busy else NEVER
+        if not self._waiting and not self.owed:
+            self.deadline = NEVER
+            return []
+        self.deadline = Micros(now + self.sign_every)
         put_off, self._put_off = self._put_off, {}
         for (peer, key), part in put_off.items():
             if self.find(peer, key) is part and key not in self.links[peer].kept:
