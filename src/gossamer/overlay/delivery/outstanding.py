@@ -92,7 +92,7 @@ class Outstanding:
         self._put_off: dict[tuple[Peer, Hashable], Part] = {}
         self._out, self._key, self._sign = out, key, sign
         self._waiting = 0
-        # The next look at the peers that are waited for, and at those that wait.
+        # When to look for signs of life. NEVER if no peer owes an answer, and this node owes none.
         self.deadline: Micros = NEVER
 
     def waits_for(self, peer: Peer) -> bool:
@@ -151,12 +151,14 @@ class Outstanding:
             self._waiting -= 1
             if link.kept:
                 link.kept.pop(part.key, None)
-            return
-        unlinked = self.unlinked.get(part.peer)
-        if unlinked is not None and unlinked.pop(part.key, None) is not None:
-            self._waiting -= 1
-            if not unlinked:
-                del self.unlinked[part.peer]
+        else:
+            unlinked = self.unlinked.get(part.peer)
+            if unlinked is not None and unlinked.pop(part.key, None) is not None:
+                self._waiting -= 1
+                if not unlinked:
+                    del self.unlinked[part.peer]
+        if not self._waiting and not self.owed:
+            self.deadline = NEVER
 
     def give_up(self, peer: Peer) -> list[Part]:
         """No branch waits for this peer any more. Returns the parts that it owed."""
@@ -166,6 +168,8 @@ class Outstanding:
             parts += link.parts.values()
             link.parts, link.kept = {}, {}
         self._waiting -= len(parts)
+        if not self._waiting and not self.owed:
+            self.deadline = NEVER
         return parts
 
     def heard(self, peer: Peer, key: Hashable, now: Micros) -> None:
@@ -196,6 +200,13 @@ class Outstanding:
         if self.deadline == NEVER:
             self.deadline = Micros(now + self.sign_every)
         self.owed[key] = (peer, now)
+
+    def answered(self, key: Hashable) -> bool:
+        """This node has answered, or no peer waits for it. Returns whether it owed that answer."""
+        is_owed = self.owed.pop(key, None) is not None
+        if not self._waiting and not self.owed:
+            self.deadline = NEVER
+        return is_owed
 
     # -------------------------------------------------------------------------- links
 
