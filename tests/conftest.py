@@ -1,4 +1,6 @@
-"""What every test may use. One Spark session serves the whole run: starting a JVM costs seconds."""
+"""Options and fixtures of all tests. One Spark session serves the whole run, because starting a JVM
+costs seconds.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +26,11 @@ def pytest_configure() -> None:
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The checks of style come first, because they take seconds and often fail."""
+    items.sort(key=lambda item: item.path.name != "test_tidy.py")
 
 
 @pytest.fixture(scope="session")
