@@ -336,6 +336,11 @@ class Keys:
         """The number of certificates on the lists."""
         return sum(len(one.serials) for one in self.lists.values())
 
+    @property
+    def listed_at(self) -> float | None:
+        """When the oldest of the lists was signed, in Unix time; None without lists."""
+        return min((one.signed_at for one in self.lists.values()), default=None)
+
     def is_stale(self, identity: Identity, seconds: float) -> bool:
         """Whether the list of a certificate's authority was signed longer ago, or is missing."""
         listed = self.lists.get(identity.authority)
