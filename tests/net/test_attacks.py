@@ -392,7 +392,9 @@ def test_frames_that_a_member_sends_again_are_delivered_once(fabric: Fabric) -> 
     async def attack(there: Scene) -> None:
         async with there.victim.subscribe("weather", "city = 'again'", route="flood") as mine:
             row = wire.msgspec.msgpack.encode([["CH", "again", 1]])
+            keys = Keys(there.mallory)
             batch = Batch("weather", there.peer, 1, 1, 1, 1, 0, 1, row)
+            batch = batch.signed(keys.proof(keys.rights()))
             _, writer = await there.insider(*[batch] * 1000)
             assert (await anext(mine))["city"] == "again"
             await until(lambda: there.counters.get("duplicate_events_in", 0) >= 999)
