@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 import gossamer
 from gossamer.machine import SECOND, Micros
@@ -27,7 +28,8 @@ from gossamer.node.topics import Advert, Adverts
 from gossamer.overlay.batch import Batch
 from gossamer.overlay.flood import FloodConfig
 from gossamer.overlay.interest.messages import Flip, News
-from gossamer.overlay.interest.record import Record
+from gossamer.overlay.interest.record import Known, Record
+from gossamer.overlay.proof import RECORD
 from gossamer.trace import hex_peer
 from keynet import Fabric, client_context
 from livenet import GENEVA, WEATHER, until
@@ -393,9 +395,11 @@ def test_frames_that_a_member_sends_again_are_delivered_once(fabric: Fabric) -> 
         async with there.victim.subscribe("weather", "city = 'again'", route="flood") as mine:
             row = wire.msgspec.msgpack.encode([["CH", "again", 1]])
             keys = Keys(there.mallory)
-            batch = Batch("weather", there.peer, 1, 1, 1, 1, 0, 1, row)
-            batch = batch.signed(keys.proof(keys.rights()))
-            _, writer = await there.insider(*[batch] * 1000)
+            proof = keys.proof(keys.rights())
+            batch = Batch("weather", there.peer, 1, 1, 1, 1, 0, 1, row).signed(proof)
+            own = Record(there.peer, 256, 1, certificate=keys.identity.certificate)
+            own = structs.replace(own, signature=proof.sign(RECORD, Known(own).said))
+            _, writer = await there.insider(News(records=(own,)), *[batch] * 1000)
             assert (await anext(mine))["city"] == "again"
             await until(lambda: there.counters.get("duplicate_events_in", 0) >= 999)
             await there.goes_on()
