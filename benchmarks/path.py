@@ -3,6 +3,7 @@ to the receipt.
 
     python benchmarks/path.py            # routes direct, tree and skiplist
     python benchmarks/path.py --json
+    python benchmarks/path.py --trace direct   # the calls of one lone event, in order
 
 The method. Two live nodes run in one process, in pure Python, because the compiled loops would hide
 calls. Some events warm the path. Then one lone event is published, and `sys.setprofile` sees every
@@ -42,23 +43,37 @@ ROW = {"country": "CH", "temp": 31}
 class Count:
     """Calls of functions of gossamer, and the files of these functions."""
 
-    def __init__(self) -> None:
+    def __init__(self, trace: bool = False) -> None:
+        # With `trace`, a line for each call, indented by its depth.
+        self.lines: list[str] | None = [] if trace else None
+        self.depth = 0
         self.calls = 0
         self.files: dict[str, None] = {}
         self.at_hand_over: tuple[int, int] | None = None
 
     def see(self, frame: FrameType, event: str, argument: Any) -> None:
-        if event == "call" and frame.f_code.co_filename.startswith(ROOT):
+        if not frame.f_code.co_filename.startswith(ROOT):
+            return
+        if event == "return":
+            self.depth -= 1
+        elif event == "call":
             self.calls += 1
-            self.files[frame.f_code.co_filename[len(ROOT) :]] = None
+            file = frame.f_code.co_filename[len(ROOT) :]
+            self.files[file] = None
+            if self.lines is not None:
+                name = f"{'  ' * self.depth}{frame.f_code.co_qualname}"
+                self.lines.append(f"{self.calls:>4} {file:<32} {name}")
+            self.depth += 1
 
     def handed_over(self) -> None:
         self.at_hand_over = (self.calls, len(self.files))
+        if self.lines is not None:
+            self.lines.append("---- the subscriber has the event")
 
 
 @contextmanager
-def counting() -> Iterator[Count]:
-    count = Count()
+def counting(trace: bool = False) -> Iterator[Count]:
+    count = Count(trace)
     sys.setprofile(count.see)
     try:
         yield count
@@ -66,7 +81,9 @@ def counting() -> Iterator[Count]:
         sys.setprofile(None)
 
 
-async def lone(publisher: gossamer.Node, events: gossamer.Subscription) -> Count:
+async def lone(
+    publisher: gossamer.Node, events: gossamer.Subscription, trace: bool = False
+) -> Count:
     """Publish one event, and wait for the hand-over and for the receipt."""
 
     async def take() -> None:
@@ -75,7 +92,7 @@ async def lone(publisher: gossamer.Node, events: gossamer.Subscription) -> Count
 
     taking = asyncio.create_task(take())
     await asyncio.sleep(0)
-    with counting() as count:
+    with counting(trace) as count:
         receipt = await publisher.publish("weather", ROW)
         await receipt
         calls = count.calls
@@ -106,6 +123,21 @@ async def measure(route: str, rounds: int) -> dict[str, Any]:
     }
 
 
+async def traced(route: str, subscribing: bool) -> list[str]:
+    """The calls of one lone event, or of one subscription, in order."""
+    async with gossamer.Node() as publisher, gossamer.Node(join=[publisher.address]) as reader:
+        await publisher.advertise("weather", "country STRING, temp INT")
+        with counting(subscribing) as count:
+            events = reader.subscribe("weather", "temp > 30", route=route)
+            await events.__aenter__()
+        if not subscribing:
+            for _ in range(WARM):
+                await lone(publisher, events)
+            count = await lone(publisher, events, trace=True)
+        await events.__aexit__(None, None, None)
+    return count.lines or []
+
+
 def imported() -> int:
     """Lines of the modules that `import gossamer` and a running node have loaded, comments
     included.
@@ -126,7 +158,14 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=31)
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--trace", choices=ROUTES, help="print the calls of one lone event")
+    parser.add_argument(
+        "--subscribing", action="store_true", help="with --trace: print the calls of subscribing"
+    )
     options = parser.parse_args()
+    if options.trace:
+        print(*asyncio.run(traced(options.trace, options.subscribing)), sep="\n")
+        return
     results = [asyncio.run(measure(route, options.rounds)) for route in ROUTES]
     if options.json:
         print(json.dumps({"routes": results, "lines_imported": imported()}))

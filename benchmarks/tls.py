@@ -131,7 +131,7 @@ def main() -> None:
         authority = create(Path(base) / "authority")
         paths = [Path(base) / name for name in ("a", "b")]
         for path in paths:
-            authority.issue(path.name, path)
+            authority.issue(path.name, path, publish=["*"], subscribe=["*"])
         for number in range(given.rounds):
             for name in ("plain", "tls") if number % 2 else ("tls", "plain"):
                 keys = (str(paths[0]), str(paths[1])) if name == "tls" else None

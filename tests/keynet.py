@@ -24,7 +24,11 @@ class Fabric:
         days: float = 1,
         renew: bool = False,
     ) -> Path:
+        """Without other words, new keys allow every topic. Renewed ones keep their permissions."""
         out = self.base / "nodes" / name
+        if not renew:
+            publish = ["*"] if publish is None else publish
+            subscribe = ["*"] if subscribe is None else subscribe
         self.authority.issue(
             name, out, publish=publish, subscribe=subscribe, days=days, renew=renew
         )

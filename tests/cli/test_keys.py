@@ -32,12 +32,10 @@ def run(*arguments: object, code: int = 0) -> Result:
 def test_the_life_of_a_fabrics_keys(tmp_path: Path) -> None:
     authority = tmp_path / "authority"
     assert "authority.key, is the fabric" in run("init", authority).output
-    issued = run(
-        "issue", authority, "reader", "--publish", "", "--subscribe", "weather.*", "--days", 30
-    ).output
+    issued = run("issue", authority, "reader", "--subscribe", "weather.*", "--days", 30).output
     assert "may publish nothing; may subscribe weather.*" in issued
-    made = json.loads(run("issue", authority, "station", "--json").output)
-    assert made["publish"] == ["*"]
+    made = json.loads(run("issue", authority, "station", "--publish", "*", "--json").output)
+    assert (made["publish"], made["subscribe"]) == (["*"], [])
     keys = Path(made["keys"])
     assert made["node"] == json.loads(run("show", keys, "--json").output)["node"]
     renewed = json.loads(
@@ -87,10 +85,38 @@ def test_directories_that_are_none_are_told_with_the_right_one(tmp_path: Path) -
         Keys(Path(keys))
 
 
+def test_permissions_that_are_not_given_allow_nothing(tmp_path: Path) -> None:
+    authority = tmp_path / "authority"
+    run("init", authority)
+    said = run("issue", authority, "relay").output
+    assert "may publish nothing; may subscribe nothing" in said
+    assert "--publish PATTERN and --subscribe PATTERN ('*' is every topic)" in said
+    identity = Keys(authority / "nodes" / "relay").identity
+    assert (identity.publish, identity.subscribe) == ((), ())
+    run("issue", authority, "relay", "--renew", "--subscribe", "*")
+    identity = Keys(authority / "nodes" / "relay").identity
+    assert (identity.publish, identity.subscribe) == ((), ("*",))
+
+
+@pytest.mark.parametrize("option", ["--publish", "--subscribe"])
+def test_a_comma_in_a_pattern_is_an_error_that_says_how_to_give_two(
+    tmp_path: Path, option: str
+) -> None:
+    authority = tmp_path / "authority"
+    run("init", authority)
+    remedy = re.escape(f"give each one by itself: {option} 'a.*' {option} 'b.*'")
+    with pytest.raises(KeysError, match=remedy):
+        run("issue", authority, "station", option, "a.*, b.*")
+    assert not (authority / "nodes").exists()
+    run("issue", authority, "station", option, "a.*", option, "b.*")
+    identity = Keys(authority / "nodes" / "station").identity
+    assert (identity.publish or identity.subscribe) == ("a.*", "b.*")
+
+
 def test_more_time_is_no_more_permissions(tmp_path: Path) -> None:
     authority = tmp_path / "authority"
     run("init", authority)
-    run("issue", authority, "meter", "--publish", "meters.*", "--subscribe", "")
+    run("issue", authority, "meter", "--publish", "meters.*")
 
     def renewed(*how: str) -> tuple[list[str], list[str]]:
         made = json.loads(run("issue", authority, "meter", "--renew", *how, "--json").output)
@@ -196,7 +222,7 @@ def test_the_five_commands_of_the_guide(tmp_path: Path) -> None:
 
     run("init", tmp_path / "authority")
     for name in ("station", "reader", "writer"):
-        run("issue", tmp_path / "authority", name)
+        run("issue", tmp_path / "authority", name, "--publish", "*", "--subscribe", "*")
     keys = {name: f"authority/nodes/{name}" for name in ("station", "reader", "writer")}
     node = start(
         "node",

@@ -101,6 +101,8 @@ class Driver:
         self.renewed: Callable[[Identity], None] = lambda identity: None
         # Called when another process has this node's id.
         self.met_twin: Callable[[int], None] = lambda incarnation: None
+        # This node's own certificate was revoked, or its authority counts no longer.
+        self.disowned: Callable[[], None] = lambda: None
         self.noted: Callable[[trace.Record], None] = lambda record: None
         # Called with the place, the reason and the details when a connection ended for a reason
         # that an operator may have to act on.
@@ -400,8 +402,10 @@ class Driver:
         dialled.
         """
         peer = connection.peer
-        self.guard.greeted(connection)
         assert connection.hello is not None
+        if self.guard.holds_back(connection):
+            return
+        self.guard.greeted(connection)
         if peer == self.peer:
             if connection.hello.process == self._process:
                 connection.close("myself", "this node's own address")
@@ -433,8 +437,8 @@ class Driver:
                 connection.close("replaced", "there is a connection to this peer already")
                 return
         self.links[peer] = connection
-        self._link(peer, LinkState.UP)
         self.guard.tell(connection)
+        self._link(peer, LinkState.UP)
 
     def lost(self, connection: Connection, reason: str) -> None:
         """The connection cannot be used any more, though its socket may linger."""

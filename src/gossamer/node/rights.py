@@ -35,6 +35,7 @@ from gossamer.node.topics import TopicError
 from gossamer.overlay.batch import Batch
 from gossamer.overlay.interest.record import CERTIFICATE_MAX
 from gossamer.overlay.skiplist import messages as skiplist
+from gossamer.overlay.tree.messages import Carry as TreeCarry
 
 # The most certificates that are remembered, also of nodes that have left. Their last events may be
 # under way.
@@ -64,6 +65,8 @@ class Identity(Struct, frozen=True):
     generation: int = 0
     # The public key, by which the node's signatures are judged.
     key: bytes = b""
+    # Names the authority that has signed the certificate.
+    authority: int = 0
 
     @property
     def order(self) -> tuple[int, int, int]:
@@ -223,8 +226,9 @@ class Rights:
         It is a reason, or "" to drop the message without blaming its sender, or None if the message
         may be taken. ``name`` finds the name of a topic by its hash.
         """
-        if isinstance(message, Batch):
-            return self.judge_batch(sender, message)
+        if isinstance(message, Batch | TreeCarry):
+            batch = message if isinstance(message, Batch) else message.batch
+            return self._carried(sender, Peer(batch.publisher), batch.topic)
         if isinstance(message, skiplist.Carry):
             topic, publisher = name(message.topic), Peer(message.publisher)
             is_question = message.kind == skiplist.FIND
@@ -249,10 +253,6 @@ class Rights:
                     else ""
                 )
         return None
-
-    def judge_batch(self, sender: Peer, batch: Batch) -> str | None:
-        """The same for a batch, which the tree has in other messages."""
-        return self._carried(sender, Peer(batch.publisher), batch.topic)
 
     def _carried(self, sender: Peer, publisher: Peer, topic: str) -> str | None:
         # A relay passes on all batches. The node that hands one over checks it again (``takes``).

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from hashlib import blake2b
 from itertools import repeat
-from operator import add, sub
+from operator import add, lt, sub
 from typing import Annotated, ClassVar, NamedTuple
 
 import msgspec
@@ -54,6 +54,8 @@ class Batch(Message, frozen=True, array_like=True, tag=10):
 
     is_event: ClassVar[bool] = True
     bulk: ClassVar[str] = "rows"
+    # The sequence numbers, where some of a batch's events go by themselves (``Group``).
+    numbers: ClassVar[tuple[int, ...]] = ()
 
     topic: Annotated[str, Meta(min_length=1, max_length=TOPIC_LENGTH_MAX)]
     publisher: Uint64
@@ -85,9 +87,37 @@ class Batch(Message, frozen=True, array_like=True, tag=10):
         return structs.replace(self, signature=proof.sign(BATCH, self.said()))
 
     @property
+    def events(self) -> Sequence[int]:
+        """The sequence numbers."""
+        return self.numbers or range(self.first, self.first + self.count)
+
+    @property
     def is_columns(self) -> bool:
         """The rows are one Arrow record batch (filters/packed.py)."""
         return is_columns(self.rows)
+
+
+class Group(Batch, frozen=True, array_like=True, tag=14):
+    """Some events of a batch, which its publisher has split. It signs each group by itself.
+
+    The sequence numbers ascend. ``numbers`` is empty where they follow each other.
+    """
+
+    numbers: Annotated[tuple[Count, ...], Meta(max_length=BATCH_EVENTS_MAX)] = ()  # type: ignore[misc]
+
+    def said(self) -> bytes:
+        return super().said() + _encoder.encode(self.numbers)
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether the numbers are those of its events, in order, within the publisher's window."""
+        numbers = self.numbers
+        return not numbers or (
+            len(numbers) == self.count
+            and numbers[0] == self.first
+            and numbers[-1] - self.floor < WINDOW_MAX
+            and all(map(lt, numbers, numbers[1:]))
+        )
 
 
 def spread(counts: tuple[int, ...], events: int) -> Sequence[int]:

@@ -62,12 +62,14 @@ class BitRouter:
 
     ``strays``: how often it draws another neighbour instead, and how often it asks two for the same
     node, so that regions meet in strange ways. ``calls``: how often a publisher asks a node without a
-    link in a later round.
+    link in a later round. ``slow``: how often it does not know the way to a node yet in a later round;
+    when it does, it tells the engine.
     """
 
     def __init__(self, net: Net, me: int) -> None:
         self.net, self.me = net, me
         self.everything = net.everybody
+        self.splits = net.splits
 
     def minus(self, one: int, other: int) -> int:
         return one & ~other
@@ -103,6 +105,9 @@ class BitRouter:
                     parts[node] = 1 << node
                     rest &= ~(1 << node)
                     net.dial(me, node)
+                elif rest >> node & 1 and net.rng.random() < net.slow:
+                    rest &= ~(1 << node)
+                    net.look_up(me)
         known = rest & net.silent if net.rng.random() < 0.5 else 0
         rest &= ~known
         hop = net.first_hops(me, up)
@@ -116,7 +121,10 @@ class BitRouter:
                     if sender is None or one != int(sender):
                         parts[one] = parts.get(one, 0) | 1 << node
         here = 1 << me if region >> me & 1 else None
-        return Aim([(Peer(to), part) for to, part in parts.items()], here, known | without or None)
+        # Where batches are split, a node that only relays one does not take it.
+        takes = here is not None or not self.splits
+        aims = [(Peer(to), part) for to, part in parts.items()]
+        return Aim(aims, here, known | without or None, takes)
 
     def joins(self, batch: Batch, region: int, peer: Peer) -> int | None:
         return None
@@ -161,17 +169,19 @@ class Net:
         nodes: int,
         strays: float = 0.0,
         calls: float = 0.0,
+        slow: float = 0.0,
         mute: int | None = None,
         room: int = 4,
         kind: type[Engine] = Engine,
+        splits: bool = False,
     ) -> None:
         self.rng = rng = Random(seed)
         self.nodes, self.strays, self.room = nodes, strays, room
-        self.calls, self.mute = calls, mute
+        self.calls, self.slow, self.mute, self.splits = calls, slow, mute, splits
         # For each node those that it has cut off, and who was told of which batches.
         self.cut_off: list[dict[int, None]] = [{} for _ in range(nodes)]
         self.left_out: list[tuple[int, Id]] = []
-        self.dialled = self.failures = 0
+        self.dialled = self.failures = self.lookups = 0
         self.everybody = (1 << nodes) - 1
         # Nodes whose owners want nothing, which everybody knows.
         self.silent = sum(1 << node for node in range(nodes) if rng.random() < 0.3)
@@ -219,8 +229,7 @@ class Net:
 
     def due(self, batch: Batch) -> tuple[int, ...]:
         return tuple(
-            sum(self.wants(node, batch.first + place) for node in range(self.nodes))
-            for place in range(batch.count)
+            sum(self.wants(node, number) for node in range(self.nodes)) for number in batch.events
         )
 
     def first_hops(self, me: int, up: list[int]) -> dict[int, int]:
@@ -257,12 +266,17 @@ class Net:
     def _arrive(self, node: int) -> Any:
         life = self.life[node]
 
-        def arrive(batch: Batch, now: Micros, *_: Any) -> tuple[int, ...] | None:
+        def arrive(
+            batch: Batch, now: Micros, numbers: Any = None, done: Any = None
+        ) -> tuple[int, ...] | None:
             id = (batch.publisher, batch.incarnation, batch.first)
-            if id in self.handed[node]:
-                self.repeats.append((node, id))
-            self.handed[node][id] = now
-            counts = tuple(self.wants(node, batch.first + n) for n in range(batch.count))
+            fresh = [number for number in batch.events if number not in (done or ())]
+            # What is split is counted event by event.
+            for one in [(*id[:2], n) for n in fresh] if self.splits else [id]:
+                if one in self.handed[node]:
+                    self.repeats.append((node, one))
+                self.handed[node][one] = now
+            counts = tuple(self.wants(node, n) if n in fresh else 0 for n in batch.events)
             counts = counts if any(counts) else ()
             if self.rng.random() < 0.7:
                 return counts
@@ -383,6 +397,18 @@ class Net:
                 self.flush(node)
 
         self.at(self.now + int(self.rng.random() * 1_000 * MILLI), answer)
+
+    def look_up(self, node: int) -> None:
+        """A publisher knows the way to a node after a while, and need not wait for its next turn."""
+        life = self.life[node]
+
+        def answer() -> None:
+            if self.alive[node] and self.life[node] == life:
+                self.lookups += 1
+                self.engines[node].again(Micros(self.now))
+                self.flush(node)
+
+        self.at(self.now + int(self.rng.random() * 300 * MILLI), answer)
 
     def cut(self, a: int, b: int) -> None:
         """The connection breaks: a tail of each direction is lost, and each end notices at its own time."""

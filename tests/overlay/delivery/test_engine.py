@@ -9,7 +9,7 @@ import pytest
 from tests.overlay.delivery.made_up import MILLI, Net
 
 from gossamer.machine import Message, Micros, Note, Peer, Send
-from gossamer.overlay.batch import Batch
+from gossamer.overlay.batch import Batch, Group
 from gossamer.overlay.delivery.engine import Branch, Engine, Wave
 from gossamer.overlay.delivery.outstanding import Part
 
@@ -103,6 +103,30 @@ def test_a_publisher_may_ask_nodes_that_it_has_no_link_to(seed: int) -> None:
     check(net, live(net, publishers=2, batches=20, cuts=10, crashes=seed % 3))
 
 
+@pytest.mark.parametrize("seed", range(500, 540))
+def test_a_publisher_may_have_to_find_out_first_whom_to_ask(seed: int) -> None:
+    net = Net(seed, nodes=4 + seed % 8, strays=(seed % 3) * 0.1, calls=0.3, slow=0.5)
+    check(net, live(net, publishers=2, batches=20, cuts=10, crashes=seed % 3))
+
+
+def test_what_is_missing_is_asked_for_as_soon_as_the_way_is_known() -> None:
+    net = Net(1, nodes=2)
+    net.silent = 0
+    # The ends notice it within 300 ms. The link is back later than that.
+    net.cut(0, 1)
+    net.publish(0, batch(0, 1, 1, 1))
+    net.run(300 * MILLI - 1)
+    engine = net.engines[0]
+    assert (net.receipts, engine.asked_again) == ({}, 0)
+    due = engine.deadline
+    engine.again(Micros(net.now))
+    net.flush(0)
+    assert engine.asked_again == 1
+    assert net.now < due
+    net.run(60 * SECONDS)
+    assert list(net.receipts) == [(0, 1, 1)]
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_a_receipt_is_complete_without_a_node_that_is_silent_and_it_is_to_be_told(
     seed: int,
@@ -123,6 +147,99 @@ def test_a_receipt_is_complete_without_a_node_that_is_silent_and_it_is_to_be_tol
     assert not any(engine.under_way() for engine in net.engines if engine.me != mute)
 
 
+def groups(rng: Random, round: int) -> list[Group]:
+    """The events 1 to 12 of node 0, each at random in one of four groups."""
+    placed: dict[int, list[int]] = {}
+    for number in range(1, 13):
+        placed.setdefault(int(rng.random() * 4), []).append(number)
+    return [
+        Group("t", 0, 1, some[0], len(some), 1, round, 0, b"rows", b"", tuple(some))
+        for some in placed.values()
+    ]
+
+
+def check_groups(net: Net, published: list[Group]) -> None:
+    assert net.rejected == []
+    assert net.repeats == []
+    for one in published:
+        assert net.receipts.get((0, 1, one.first)) == net.due(one)
+    for engine in net.engines:
+        assert engine.under_way() == []
+        assert not any(engine.bytes_by.values())
+        assert sum(engine.batches_by.values()) == engine.remembered
+        for life in engine.lives._lives.values():
+            assert life.under_way == 0
+            assert sorted(life.keys) == sorted(life.batches)
+
+
+def split_twice(seed: int, cuts: int, kind: type[Engine] = Engine) -> tuple[Net, list[Group]]:
+    """A publisher splits a batch, starts again, and splits the same batch in another way."""
+    rng = Random(seed)
+    net = Net(seed, nodes=3 + seed % 6, strays=(seed % 3) * 0.1, splits=True, kind=kind)
+    # Each of them goes to some nodes only.
+    regions = [int(rng.random() * (net.everybody + 1)) | 1 << 2 for _ in range(4)]
+    for one, region in zip(groups(rng, 0), regions, strict=False):
+        net.engines[0].publish(one, Micros(net.now), region)
+    net.flush(0)
+    net.run(int(rng.random() * 200 * MILLI))
+    net.crash(0)
+    net.receipts.clear()
+    net.run(net.now + 2 * SECONDS)
+    net.handed[0].clear()
+    again = groups(rng, 1 << 20)
+    for one in again:
+        net.publish(0, one)
+    for _ in range(cuts):
+        a, b = sorted(net.edges)[int(rng.random() * len(net.edges))]
+        net.at(net.now + int(rng.random() * SECONDS), lambda a=a, b=b: net.cut(a, b))
+    net.run(net.now + 120 * SECONDS)
+    return net, again
+
+
+@pytest.mark.parametrize("seed", range(500, 560))
+def test_a_batch_that_is_split_in_another_way_later_is_taken_and_counted_once(seed: int) -> None:
+    check_groups(*split_twice(seed, cuts=seed % 6))
+
+
+class ForgetsTheCompany(Engine):
+    """Hands over what was taken in other company before."""
+
+    def _in_other_company(self, life: Any, batch: Batch) -> Any:
+        return None, None
+
+
+class AddsNothingOfThePast(Engine):
+    def _in_other_company(self, life: Any, batch: Batch) -> Any:
+        answer, past = super()._in_other_company(life, batch)
+        return answer, dict.fromkeys(past, 0) if past else None
+
+
+@pytest.mark.parametrize("kind", [ForgetsTheCompany, AddsNothingOfThePast])
+def test_an_engine_that_knows_groups_only_is_caught(kind: type[Engine]) -> None:
+    caught = 0
+    for seed in range(500, 510):
+        try:
+            check_groups(*split_twice(seed, cuts=0, kind=kind))
+        except AssertionError:
+            caught += 1
+    assert caught
+
+
+def test_a_node_that_only_relays_is_handed_nothing() -> None:
+    net = Net(7, nodes=4, splits=True)
+    net.silent = 0
+    net.edges = {(0, 1), (1, 2), (2, 3)}
+    for a, b in list(net.wires):
+        if a < b and (a, b) not in net.edges:
+            net.cut(a, b)
+    one = Group("t", 0, 1, 1, 2, 1, 0, 0, b"rows", b"", (1, 4))
+    net.engines[0].publish(one, Micros(net.now), 1 << 3)
+    net.flush(0)
+    net.run(20 * SECONDS)
+    assert net.receipts[0, 1, 1] == (net.wants(3, 1), net.wants(3, 4))
+    assert [bool(handed) for handed in net.handed] == [False, False, False, True]
+
+
 def test_the_faults_happen() -> None:
     refusals = lost = restarts = 0
     for seed in range(300, 310):
@@ -140,6 +257,12 @@ def test_the_faults_happen() -> None:
         dialled, failures = dialled + net.dialled, failures + net.failures
     assert dialled > 5
     assert failures > 5
+    lookups = 0
+    for seed in range(500, 510):
+        net = Net(seed, nodes=8, slow=0.5)
+        check(net, live(net, publishers=2, batches=20, cuts=10, crashes=2))
+        lookups += net.lookups
+    assert lookups > 5
 
 
 class CountsWithoutTiles(Engine):
