@@ -1,7 +1,7 @@
 """A member that speaks the wire by hand: it has keys and a certificate, and no scruples.
 
-Its certificate permits nothing. It says hello and greets like a node, so it has links and a place in
-the view. From then on it sends what a test tells it to send, and remembers all that it hears.
+Its certificate permits nothing. It says hello and greets like a node, so it has links and a place
+in the view. From then on it sends what a test tells it to send, and remembers all that it hears.
 """
 
 from __future__ import annotations

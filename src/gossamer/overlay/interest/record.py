@@ -205,7 +205,8 @@ class Known:
     """A record with the bytes that its owner signs, and its digest.
 
     These bytes say the peer, life and version, and the hash of everything else but the signature.
-    So they prove a life without the record. The views of simulated nodes share it, so that thousands of them fit into one process.
+    So they prove a life without the record. The views of simulated nodes share it, so that
+    thousands of them fit into one process.
     """
 
     __slots__ = ("digest", "order", "record", "said", "spread")
