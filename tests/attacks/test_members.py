@@ -1,7 +1,7 @@
 """What a member without any permission tries against honest nodes, by hand, with TLS.
 
-Each test demands that the honest nodes believe nothing of it: deliveries, receipts and views are
-what they would be without the attacker, which is cut off and counted.
+Each test demands that the honest nodes believe nothing of it: deliveries, receipts and views stay
+as they are without the attacker, which is cut off and counted.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Scene:
                 self.mallory.say(node, *messages)
 
     async def is_cut_off(self, *messages: Callable[[int], Message]) -> None:
-        """The member goes on until both nodes have cut it off, and they count what it did."""
+        """The member goes on until both nodes have cut it off, and they count its messages."""
         count = 0
         while not all(map(self.mallory.is_cut_off, self.nodes)):
             for message in messages:

@@ -16,7 +16,8 @@ between.
 A change travels as the touched topics with their final state, 12 bytes each (``LEFT`` for a topic
 that was left). It applies to any version from its base on, not only to the base itself: a topic
 that was joined and left in between is in it as left. With it travels the owner's signature of the
-record as it is after the change. So a change counts only if it leads to what its owner has signed.
+record as it is after the change. So a change counts only if it leads to a record that its owner
+has signed.
 """
 
 from __future__ import annotations
