@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 import gossamer
 from gossamer.machine import Peer
@@ -22,7 +23,8 @@ from gossamer.net.keys import AUTHORITY_CERTIFICATE, CERTIFICATE, KEY, REVOKED, 
 from gossamer.node import wire
 from gossamer.node.rights import allows
 from gossamer.overlay.interest.messages import News
-from gossamer.overlay.interest.record import Record
+from gossamer.overlay.interest.record import Known, Record
+from gossamer.overlay.proof import RECORD
 from keynet import Fabric, client_context
 from livenet import GENEVA, WEATHER, go, take, until
 
@@ -59,6 +61,43 @@ def test_a_key_that_others_can_read_is_refused(fabric: Fabric) -> None:
     (keys / KEY).chmod(0o640)
     with pytest.raises(KeysError, match=r"can be read by others.*chmod 600"):
         Keys(keys)
+
+
+@pytest.mark.parametrize("name", [".", AUTHORITY_CERTIFICATE, CERTIFICATE, REVOKED])
+def test_keys_that_another_user_could_change_are_refused(tmp_path: Path, name: str) -> None:
+    """A user who can write the list of authorities could add an authority of its own."""
+    keys = Fabric(tmp_path).issue("open")
+    mode = (keys / name).stat().st_mode
+    for bits in (0o020, 0o002):
+        (keys / name).chmod(mode | bits)
+        with pytest.raises(KeysError, match=r"others can write .*chmod go-w"):
+            Keys(keys)
+    (keys / name).chmod(mode)
+    assert Keys(keys).identity.name == "open"
+    if os.geteuid() == 0:
+        os.chown(keys / name, 12345, -1)
+        with pytest.raises(KeysError, match=r"belongs to another user \(uid 12345\)"):
+            Keys(keys)
+
+
+@pytest.mark.live
+def test_an_authority_that_another_user_could_have_added_is_not_trusted(tmp_path: Path) -> None:
+    """The file becomes writable, and has another authority, while the node runs."""
+    fabric, other = Fabric(tmp_path), Fabric(tmp_path, "other")
+
+    async def main() -> None:
+        keys, stranger = fabric.issue("a"), other.issue("stranger")
+        async with gossamer.Node(keys=keys) as node:
+            trusted = (keys / AUTHORITY_CERTIFICATE).read_bytes()
+            (keys / AUTHORITY_CERTIFICATE).chmod(0o666)
+            both = trusted + (stranger / AUTHORITY_CERTIFICATE).read_bytes()
+            (keys / AUTHORITY_CERTIFICATE).write_bytes(both)
+            await until(lambda: "others can write" in node.status()["last_problem"])
+            with pytest.raises(gossamer.JoinError):
+                await gossamer.Node(keys=stranger, join=[node.address], join_timeout=1).start()
+            assert not node.status()["links"]
+
+    go(main())
 
 
 def test_the_identity_is_the_key_and_survives_renewal(fabric: Fabric) -> None:
@@ -498,6 +537,10 @@ def test_a_revoked_certificate_that_is_played_again_changes_nothing_at_a_fresh_n
     async def main() -> None:
         a, b, m = fabric.issue("a", days=30), fabric.issue("b"), fabric.issue("mallory")
         old, mallory = Keys(a).identity, Keys(m).identity.peer
+        # Node a itself has signed this record, with its earlier certificate.
+        replayed = Record(old.peer, 1, 1, "", certificate=old.certificate)
+        signature = Keys(a).proof(Keys(a).rights()).sign(RECORD, Known(replayed).said)
+        replayed = structs.replace(replayed, signature=signature)
         fabric.issue("a", publish=["keep"], days=2, renew=True)
         fabric.authority.revoke(f"{old.serial:x}")
         fabric.authority.hand_out([a, b] if told == "before" else [a])
@@ -507,7 +550,6 @@ def test_a_revoked_certificate_that_is_played_again_changes_nothing_at_a_fresh_n
             writer.write(
                 wire.encode(wire.Hello(wire.MAGIC, wire.VERSION, wire.VERSION, mallory, 1, ""))
             )
-            replayed = Record(old.peer, 1, 1, "", certificate=old.certificate)
             writer.write(wire.encode(News(records=(replayed,))))
             await until(lambda: old.peer in fresh._interest.view.members)
             assert _judges(fresh, old.peer, "drop") == (told == "after")
