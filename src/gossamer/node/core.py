@@ -36,7 +36,6 @@ from gossamer.node.follows import Follows
 from gossamer.node.gate import Gate
 from gossamer.node.history import Archive, HistoryMessage
 from gossamer.node.keeping import Keeping
-from gossamer.node.lists import Lists
 from gossamer.node.local import Local, SlowPolicy, Subscription
 from gossamer.node.missed import MissedMessage
 from gossamer.node.outbox import Limits, Outbox, Publication, Ticket, WindowFullError
@@ -44,6 +43,7 @@ from gossamer.node.planes import FloodPlane, Route, RouteError
 from gossamer.node.retention import SEQUENCE_MAX, Retained, Retention
 from gossamer.node.rights import Rights
 from gossamer.node.routing import Routing
+from gossamer.node.skiplist import SkipListPlane
 from gossamer.node.topics import Adverts, AdvertsTaken, TopicError, Topics
 from gossamer.node.tree import TreePlane
 from gossamer.overlay.batch import NEIGHBOURS_MAX, Batch, Busy, Leave, Report
@@ -192,7 +192,7 @@ class NodeCore:
         self.routing.voided = self.outbox.voided
         self.routing.conflicts, self.routing.life = self.topics.conflicts, incarnation
         self.tree: TreePlane | None = None
-        self.lists: Lists | None = None
+        self.skiplist: SkipListPlane | None = None
         self.direct: DirectPlane | None = None
         self.changed: list[
             Publication
@@ -222,13 +222,15 @@ class NodeCore:
         if self.interest is not None:
             self._compose(self.interest)
             if rights is not None:
-                assert self.lists is not None and self.direct is not None and self.tree is not None  # noqa: PT018
-                self.interest.view.proves, self.lists.rights = rights.learn, rights
+                assert self.skiplist is not None
+                assert self.direct is not None
+                assert self.tree is not None
+                self.interest.view.proves, self.skiplist.rights = rights.learn, rights
                 self.direct.members.rights = self.tree.rights = rights
                 self.interest.certify(rights.me.certificate, Micros(0))
                 self.topics.trusts = rights.may_advertise
                 self.gate = Gate(rights, proof, self._out)
-                self.flood.engine.proof = proof
+                self.flood.engine.proof = self.skiplist.proof = proof
         if durable:
             # Stores are kept in order, so no publication of this incarnation is on disk without this record.
             self._out.append(
@@ -253,7 +255,7 @@ class NodeCore:
             interest, self.rng, self.topics.schemas, self.local, *self._owner(Route.DIRECT),
             self.routing.left_out, self._out,
         )  # fmt: skip
-        self.lists = planes[Route.SKIPLIST] = Lists(
+        self.skiplist = planes[Route.SKIPLIST] = SkipListPlane(
             self.peer, self.incarnation, self.rng, self.config.skiplist, interest,
             *self._owner(Route.SKIPLIST), self.routing.say, schemas=self.topics.schemas, links=links,
         )  # fmt: skip
@@ -398,13 +400,13 @@ class NodeCore:
         return self._flush(now)
 
     def lookup(self, topic: str, event: Mapping[str, Any] | None, now: Micros) -> int:
-        """Ask the topic's skip list who would take an event, or who is there; ``lists.found`` will have the answer."""
+        """Ask the topic's skip list who would take an event, or who is there; ``skiplist.found`` will have the answer."""
         known = self.local.topic(topic)
-        if self.lists is None:
+        if self.skiplist is None:
             raise RouteError(
                 "look-ups need a view of the fabric, which this node does not keep (interest)"
             )
-        return self.lists.lookup(topic, known.row(event) if event is not None else None, now)
+        return self.skiplist.lookup(topic, known.row(event) if event is not None else None, now)
 
     def taken(self, number: int, count: int, now: Micros) -> None:
         """The consumer has taken this many events."""
@@ -635,7 +637,7 @@ class NodeCore:
 
     def _name(self, topic: int) -> str | None:
         """A topic's name by its hash."""
-        return self.lists.name(topic.to_bytes(8, "big")) if self.lists is not None else None
+        return self.skiplist.name(topic.to_bytes(8, "big")) if self.skiplist is not None else None
 
     def _learn(self, now: Micros) -> None:
         """Tell those who look at content of new topics and schemas, and store what is new."""
@@ -651,9 +653,9 @@ class NodeCore:
             self._out.append(Store(token, records))
         for topic in changed:
             self.local.learn(topic)
-            if self.tree is not None and self.lists is not None:
+            if self.tree is not None and self.skiplist is not None:
                 self.tree.learn(topic, self.topics.schemas[topic])
-                self.lists.learn(topic)
+                self.skiplist.learn(topic)
         self.keeping.learn()
 
     def _end(self, topic: str, now: Micros) -> None:

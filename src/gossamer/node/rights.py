@@ -226,12 +226,13 @@ class Rights:
         if isinstance(message, Batch):
             return self.judge_batch(sender, message)
         if isinstance(message, skiplist.Carry):
-            topic, publisher = name(message.topic), Peer(message.publisher)
-            is_question = message.kind == skiplist.FIND
-            # A node that may subscribe may also ask for the other subscribers.
-            if topic is None or (is_question and self.may_subscribe(publisher, topic)):
+            return self.judge_batch(sender, message.batch)
+        if isinstance(message, skiplist.Ask):
+            topic = name(message.topic)
+            # A node that may subscribe may also ask for the other subscribers, and so may a publisher.
+            if topic is None or self.may_subscribe(sender, topic):
                 return None
-            return self._carried(sender, publisher, topic)
+            return self._carried(sender, sender, topic)
         if isinstance(message, Past):
             return self._carried(sender, sender, message.topic)
         if isinstance(message, AskPast) and not self.may_subscribe(sender, message.topic):
@@ -251,7 +252,7 @@ class Rights:
         return None
 
     def judge_batch(self, sender: Peer, batch: Batch) -> str | None:
-        """The same for a batch, which the tree has in other messages."""
+        """The same for a batch, which tree and skip list have in other messages."""
         return self._carried(sender, Peer(batch.publisher), batch.topic)
 
     def _carried(self, sender: Peer, publisher: Peer, topic: str) -> str | None:

@@ -44,7 +44,8 @@ and a count in which nothing was discarded is simply ``matched``. They travel as
 most ``MATCHED_MAX``; the 16 bits between leave room for the sums of many, until they are bounded.
 """
 
-Count = Annotated[int, Meta(ge=0, le=2**53)]
+SEQUENCE_MAX = 2**53
+Count = Annotated[int, Meta(ge=0, le=SEQUENCE_MAX)]
 Matched = Annotated[int, Meta(ge=0, le=MATCHED_MAX)]
 Uint64 = Annotated[int, Meta(ge=0)]  # msgpack itself ends at 64 bits
 

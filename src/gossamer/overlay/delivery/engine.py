@@ -41,6 +41,7 @@ from gossamer.machine import (
 )
 from gossamer.overlay.batch import (
     HOPS_MAX,
+    SEQUENCE_MAX,
     WINDOW_MAX,
     Batch,
     Left,
@@ -225,6 +226,11 @@ class Engine:
         """Batches in the once-only table."""
         return self.lives.remembered
 
+    def wave(self, id: Id) -> Wave | None:
+        """The batch, if it is remembered."""
+        life = self.lives.get(id[0], id[1])
+        return life.batches.get((id[2],)) if life is not None else None
+
     def under_way(self) -> list[Id]:
         """Batches that this node still has to report, or to complete."""
         return list(self._active)
@@ -280,16 +286,24 @@ class Engine:
     def carry(self, sender: Peer, batch: Batch, region: Region, now: Micros) -> None:
         """A batch has come, for this region."""
         router = self._router
-        if batch.floor > batch.first or batch.first + batch.count - batch.floor > WINDOW_MAX:
+        end = batch.first + batch.count
+        if batch.floor > batch.first or end - batch.floor > WINDOW_MAX or end > SEQUENCE_MAX:
             self.reject(sender, "batch outside its publisher's window")
             return
         if batch.hops >= HOPS_MAX:
             self.reject(sender, "batch has gone too far")
             return
         if batch.publisher == self.me:
-            # Our own comes back by another way. Of an earlier life: the wave need not pass here.
-            self._repeated(sender, batch, region, router.elsewhere(region))
-            return
+            wave = self.wave((batch.publisher, batch.incarnation, batch.first))
+            if (
+                not router.splits
+                or wave is None
+                or (wave.round, wave.numbers, wave.count)
+                != (batch.round, batch.numbers, batch.count)
+            ):
+                # Our own comes back by another way. Of an earlier life: the wave need not pass here.
+                self._repeated(sender, batch, region, router.elsewhere(region))
+                return
         link = self.outstanding.links.get(sender)
         if link is None:
             return
@@ -372,8 +386,7 @@ class Engine:
 
     def took(self, id: Id, counts: Counts, now: Micros) -> None:
         """The owner has taken the batch, and this is how many of its subscriptions took each event."""
-        life = self.lives.get(id[0], id[1])
-        wave = life.batches.get((id[2],)) if life is not None else None
+        wave = self.wave(id)
         if wave is not None and not wave.is_taken:
             self._taken(wave, counts, now)
 
@@ -548,7 +561,7 @@ class Engine:
             self._collect(wave, branch, tile, now)
             return
         self._answer(branch, tile)
-        if not wave.branches:
+        if not wave.branches and not wave.missing:
             self._over(wave)
 
     def _end(self, branch: Branch) -> None:

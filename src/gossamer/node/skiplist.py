@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import heapq
-from collections.abc import Callable, Hashable, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
 from random import Random
 from typing import Annotated, Any
 
@@ -20,21 +22,23 @@ from msgspec import Meta
 from gossamer.filters import Filter, Schema
 from gossamer.filters.packed import Packed
 from gossamer.filters.place import Class
-from gossamer.machine import NEVER, Deliver, Effect, LinkState, Micros, Note, Peer
-from gossamer.node.outbox import ROUND_BITS
+from gossamer.machine import NEVER, Deliver, Effect, LinkState, Micros, Note, Peer, Send
 from gossamer.node.planes import BITS, Key, Plane, Route, RouteError, Rows
 from gossamer.node.rights import Rights
 from gossamer.overlay.batch import Batch
 from gossamer.overlay.delivery.engine import Arrive, Complete
 from gossamer.overlay.interest.core import Interest
 from gossamer.overlay.interest.record import Record, ViewChange, read_stamp
+from gossamer.overlay.proof import UNSIGNED, Proof
 from gossamer.overlay.skiplist.config import FEW, SkipConfig
 from gossamer.overlay.skiplist.core import SkipList
 from gossamer.overlay.skiplist.joining import Joined
+from gossamer.overlay.skiplist.messages import Carry
 from gossamer.overlay.skiplist.places import CLASSES_MAX, Classes, Places
 from gossamer.overlay.skiplist.position import beyond
-from gossamer.overlay.skiplist.receipts import Arrival, Found, Receipt
+from gossamer.overlay.skiplist.search import Found
 from gossamer.overlay.skiplist.subscriber import Subscriber
+from gossamer.overlay.skiplist.walks import Walked, unreached
 from gossamer.trace import Dropped
 
 QUESTIONS_MAX = 1024  # look-ups without an answer, and answers that nobody has taken
@@ -48,16 +52,7 @@ _announced_decoder = msgspec.msgpack.Decoder(_Announced)
 _BIT = BITS[Route.SKIPLIST]
 
 
-class _Pending:
-    """A batch of ours on its way, event by event."""
-
-    __slots__ = ("left", "matched")
-
-    def __init__(self, count: int) -> None:
-        self.left, self.matched = count, [0] * count
-
-
-class _List:
+class _TopicList:
     """One topic's list at this node."""
 
     def __init__(self, name: str, hash: bytes, schema: Schema) -> None:
@@ -77,7 +72,7 @@ class _List:
 class _Members:
     """What the view says of a list's members."""
 
-    def __init__(self, one: _List, interest: Interest) -> None:
+    def __init__(self, one: _TopicList, interest: Interest) -> None:
         self._one, self._view = one, interest.view
 
     def lives(self, peer: Peer) -> bool:
@@ -87,31 +82,28 @@ class _Members:
         return self._one.is_known
 
 
-class Lists(Plane):
+class SkipListPlane(Plane):
     def __init__(self, me: Peer, incarnation: int, rng: Random, config: SkipConfig, interest: Interest,
                  arrive: Arrive, complete: Complete, say: Callable[[list[Effect], Micros], None], *,
                  schemas: dict[str, Schema], links: Callable[[], list[Peer]]) -> None:  # fmt: skip
         self.rights: Rights | None = None
         self.found: dict[int, Found] = {}  # answers to look-ups, for the driver to take
-        self.hops: dict[
-            int, int
-        ] = {}  # to the farthest end of the walks of our events, and how many of them
+        # To the farthest end of the walks of our events, and how many of them.
+        self.hops: Counter[int] = Counter()
+        # Signs our events; the node sets it where there are keys.
+        self.proof: Proof = UNSIGNED
         self._me, self._incarnation, self._rng, self._config = me, incarnation, rng, config
         self._interest, self._schemas, self._links = interest, schemas, links
         self._arrive, self._complete, self._say_effects = arrive, complete, say
-        self._lists: dict[bytes, _List] = {}
+        self._lists: dict[bytes, _TopicList] = {}
         self._names: dict[bytes, str] = {}  # of topics whose schema is known
-        self._of: dict[int, _List] = {}  # by subscription
+        self._of: dict[int, _TopicList] = {}  # by subscription
         self._announced: dict[Peer, _Announced] = {}  # by other member
         self._read: dict[Peer, bytes] = {}  # what that was decoded from
         self._barriers: dict[
             int, dict[bytes, tuple[Class, ...]]
         ] = {}  # asked for, and what everybody knows when it is reached
-        self._pending: dict[
-            tuple[int, int], _Pending
-        ] = {}  # by incarnation and first sequence number of the batch
-        self._first: dict[tuple[int, int], int] = {}  # of the batch that an event is in
-        self._deferred: dict[Key, _List] = {}  # arrivals that our owner has not taken yet
+        self._deferred: dict[Key, _TopicList] = {}  # arrivals that our owner has not taken yet
         self._laid: list[int] = []
         self._heap: list[tuple[Micros, bytes]] = []
         self._questions: dict[tuple[bytes, int], int] = {}
@@ -158,10 +150,22 @@ class Lists(Plane):
         return NEVER
 
     def receive(self, sender: Peer, message: Any, now: Micros) -> None:
-        one = self._list(message.topic.to_bytes(8, "big"), now)
-        # A topic that is not known here (yet): the sender asks again, or asks another node.
+        one = self._list(self._hash(message), now)
         if one is not None:
             self._run(one, now, lambda machine: machine.receive(sender, message, now))
+        elif type(message) is Carry:
+            # A topic that is not known here (yet): the publisher asks again, and perhaps others.
+            self._say_effects([Send((sender,), unreached(message, self._hash(message)))], now)
+
+    def decline(self, sender: Peer, message: Any, now: Micros) -> None:
+        self._say_effects([Send((sender,), unreached(message, self._hash(message)))], now)
+
+    def _hash(self, message: Any) -> bytes:
+        """Of the topic that a message is about."""
+        if type(message) is Carry:
+            return self._interest.names.hash(message.batch.topic)
+        hash: bytes = message.topic.to_bytes(8, "big")
+        return hash
 
     def wake(self, now: Micros) -> None:
         while self.deadline <= now:
@@ -174,7 +178,7 @@ class Lists(Plane):
             self._run(one, now, lambda machine: machine.link(peer, state, now))
 
     def refused(self, peer: Peer, message: Any, now: Micros) -> None:
-        one = self._lists.get(message.topic.to_bytes(8, "big"))
+        one = self._lists.get(self._hash(message))
         if one is not None:
             self._run(one, now, lambda machine: machine.refused(peer, message, now))
 
@@ -201,7 +205,7 @@ class Lists(Plane):
                     self._arm(one)
 
     def under_way(self, now: Micros) -> Sequence[Hashable]:
-        return [key for one in self._lists.values() for key in one.machine.under_way()]
+        return [key for one in self._lists.values() for key in one.machine.engine.under_way()]
 
     def known(self, barrier: int, now: Micros) -> bool:
         """Every live node has what we had said when this barrier was asked for; returns whether it was ours."""
@@ -278,21 +282,11 @@ class Lists(Plane):
             self._say_effects([Note(Dropped("event", batch.count, reason))], now)
             self._complete(batch.incarnation, batch.first, (0,) * batch.count)
             return
-        self._pending[batch.incarnation, batch.first] = _Pending(len(known))
-        again = batch.round >> ROUND_BITS
-
-        def start(machine: SkipList) -> list[Effect]:
-            events = []
-            for sequence, row in enumerate(known, batch.first):
-                self._first[batch.incarnation, sequence] = batch.first
-                intervals = [(low, high) for _, low, high in one.classes.intervals(row)]
-                events.append((sequence, intervals, _encoder.encode([row])))
-            machine.publish_all(
-                events, now, incarnation=batch.incarnation, again=again, floor=batch.floor
-            )
-            return machine.wake(now)
-
-        self._run(one, now, start)
+        looks = [[(low, high) for _, low, high in one.classes.intervals(row)] for row in known]
+        one.machine.publish(
+            batch, looks, lambda places: _encoder.encode([known[place] for place in places]), now
+        )
+        self._run(one, now, lambda machine: machine.effects(now))
 
     def took(self, key: Key, matched: tuple[int, ...], now: Micros) -> None:
         """The owner has taken events whose counts it did not know at once."""
@@ -330,7 +324,7 @@ class Lists(Plane):
             for peer, announced in self._announced.items():
                 self._spread(one, peer, announced)
 
-    def _by_name(self, topic: str, now: Micros) -> _List:
+    def _by_name(self, topic: str, now: Micros) -> _TopicList:
         one = self._list(self._interest.names.hash(topic), now)
         if one is None:
             raise RouteError(
@@ -338,20 +332,21 @@ class Lists(Plane):
             )
         return one
 
-    def _list(self, hash: bytes, now: Micros) -> _List | None:
+    def _list(self, hash: bytes, now: Micros) -> _TopicList | None:
         one = self._lists.get(hash)
         if one is not None:
             return one
         name = self._names.get(hash)
         if name is None or (len(self._lists) >= LISTS_MAX and not self._forget_idle()):
             return None
-        made = one = self._lists[hash] = _List(name, hash, self._schemas[name])
+        made = one = self._lists[hash] = _TopicList(name, hash, self._schemas[name])
         made.machine = machine = SkipList(
             self._me, incarnation=self._incarnation, rng=self._rng, config=self._config,
-            match=lambda arrival: self._match(made, arrival), ask=lambda key, payload: self._ask(made, key, payload),
+            arrive=partial(self._match, made), complete=self._walked, ask=lambda key, payload: self._ask(made, key, payload),
             address=self._address, contacts=lambda: self._contacts(hash), epoch=lambda: made.epoch,
             members=_Members(made, self._interest), topic=int.from_bytes(hash, "big"),
         )  # fmt: skip
+        machine.engine.proof = self.proof
         made.subscriber = Subscriber(machine, Places(Classes()))
         for peer, announced in self._announced.items():
             self._spread(made, peer, announced)
@@ -392,7 +387,7 @@ class Lists(Plane):
         """Of a topic whose schema is known."""
         return self._names.get(hash)
 
-    def _run(self, one: _List, now: Micros, call: Callable[[SkipList], list[Effect]]) -> None:
+    def _run(self, one: _TopicList, now: Micros, call: Callable[[SkipList], list[Effect]]) -> None:
         """Call a list, take what is for us of what it says, and pass the rest on."""
         self._now = now
         passed: list[Effect] = []
@@ -404,16 +399,14 @@ class Lists(Plane):
         self._say_effects(passed, now)
         self._arm(one)
 
-    def _arm(self, one: _List) -> None:
+    def _arm(self, one: _TopicList) -> None:
         at = one.machine.deadline
         if at < one.armed:
             one.armed = at
             heapq.heappush(self._heap, (at, one.hash))
 
-    def _heard(self, one: _List, what: object, now: Micros) -> None:
-        if type(what) is Receipt:
-            self._reported(what)
-        elif type(what) is Joined:
+    def _heard(self, one: _TopicList, what: object, now: Micros) -> None:
+        if type(what) is Joined:
             one.subscriber.joined(now)
             self._laid += one.subscriber.ready()
             self._say(now)
@@ -424,31 +417,29 @@ class Lists(Plane):
                     del self.found[next(iter(self.found))]
                 self.found[number] = what
 
-    def _reported(self, receipt: Receipt) -> None:
-        incarnation, sequence = receipt.id
-        self.hops[receipt.hops] = self.hops.get(receipt.hops, 0) + 1
-        first = self._first.pop((incarnation, sequence))
-        pending = self._pending[incarnation, first]
-        pending.matched[sequence - first] = receipt.matched
-        pending.left -= 1
-        if not pending.left:
-            del self._pending[incarnation, first]
-            self._complete(incarnation, first, tuple(pending.matched))
+    def _walked(self, walked: Walked) -> None:
+        """All events of a batch have arrived."""
+        for walk in walked.walks:
+            self.hops[walk.hops] += len(walk.numbers)
+        self._complete(walked.incarnation, walked.first, walked.counts)
 
-    def _match(self, one: _List, arrival: Arrival) -> tuple[int, ...] | None:
-        """Events have come to one of our entries: how many subscriptions take each; None: ``took`` will say."""
-        numbers = arrival.numbers
-        batch = Batch(
-            one.name, arrival.publisher, arrival.incarnation, numbers[0], len(numbers), arrival.floor, 0, arrival.hops,
-            _joined(arrival.payloads),
-        )  # fmt: skip
-        matched = self._arrive(batch, self._now, numbers)
+    def _match(
+        self,
+        one: _TopicList,
+        batch: Batch,
+        now: Micros,
+        numbers: Sequence[int] | None = None,
+        *,
+        done: Mapping[int, int] | None = None,
+    ) -> tuple[int, ...] | None:
+        """Events have come to one of our entries. None: ``took`` will say how many took each."""
+        matched = self._arrive(batch, now, numbers, done=done)
         if matched is None:
-            self._deferred[arrival.key] = one
+            self._deferred[batch.publisher, batch.incarnation, batch.first] = one
         return matched
 
     @staticmethod
-    def _ask(one: _List, key: bytes, payload: bytes) -> list[tuple[int, str]]:
+    def _ask(one: _TopicList, key: bytes, payload: bytes) -> list[tuple[int, str]]:
         """A look-up has come to one of our entries."""
         try:
             rows = one.rows.decode(payload) if payload else []
@@ -490,19 +481,10 @@ class Lists(Plane):
                 self._spread(one, peer, announced)
 
     @staticmethod
-    def _spread(one: _List, peer: Peer, announced: _Announced) -> None:
+    def _spread(one: _TopicList, peer: Peer, announced: _Announced) -> None:
         one.classes.hear(
             peer, [cls for cls in announced.get(one.hash, ()) if cls.suits(one.schema)]
         )
-
-
-def _joined(payloads: tuple[bytes, ...]) -> bytes:
-    """Rows that came each as a list of its own (msgpack: one byte, and the row) as one list."""
-    count = len(payloads)
-    if count == 1:
-        return payloads[0]
-    head = bytes((0x90 | count,)) if count < 16 else b"\xdc" + count.to_bytes(2, "big")
-    return head + b"".join([payload[1:] for payload in payloads])
 
 
 def _takes(record: Record, topic: bytes) -> bool:
@@ -511,4 +493,4 @@ def _takes(record: Record, topic: bytes) -> bool:
     return stamp is not None and bool(read_stamp(stamp)[1] & _BIT)
 
 
-__all__ = ["Lists"]
+__all__ = ["SkipListPlane"]
