@@ -1,4 +1,6 @@
-"""What every test may use. One Spark session serves the whole run: starting a JVM costs seconds."""
+"""Options and fixtures of all tests. One Spark session serves the whole run, because starting a JVM
+costs seconds.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure() -> None:
-    """A shell that runs this in the background has it ignore Ctrl-C, and so would the programs that tests interrupt."""
+    """A shell that runs the tests in the background makes them ignore Ctrl-C. The programs that
+    they interrupt would inherit that.
+    """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The checks of style come first, because they take seconds and often fail."""
+    items.sort(key=lambda item: item.path.name != "test_tidy.py")
 
 
 @pytest.fixture(scope="session")

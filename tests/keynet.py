@@ -24,7 +24,7 @@ class Fabric:
         days: float = 1,
         renew: bool = False,
     ) -> Path:
-        """Without other words, new keys allow every topic, and renewed ones what they did."""
+        """Without other words, new keys allow every topic. Renewed ones keep their permissions."""
         out = self.base / "nodes" / name
         if not renew:
             publish = ["*"] if publish is None else publish

@@ -1,4 +1,6 @@
-"""docs/operations.md is true: a node accepts its configuration, has its metrics, and prints its messages."""
+"""docs/operations.md is true: a node takes its configuration, has its metrics and prints its
+messages.
+"""
 
 from __future__ import annotations
 

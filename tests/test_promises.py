@@ -1,4 +1,6 @@
-"""The page "What Gossamer promises" (docs/delivery.md) names a test for each sentence, and the tests are there."""
+"""The page "What Gossamer promises" (docs/delivery.md) names a test for each sentence, and these
+tests exist.
+"""
 
 from __future__ import annotations
 

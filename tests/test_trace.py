@@ -18,4 +18,5 @@ def test_nan_and_infinities_become_strings_at_any_depth() -> None:
         "s": "inf",
     }
     assert json.loads(json.dumps(plain, allow_nan=False)) == plain
-    assert values["p"] == {"x": inf, "q": {"y": -inf, "z": None}}  # a copy
+    # The function returns a copy.
+    assert values["p"] == {"x": inf, "q": {"y": -inf, "z": None}}

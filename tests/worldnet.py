@@ -1,7 +1,7 @@
 """A small fabric of machines in the simulated world, for exact tests.
 
-A test may look at all machines between any two steps, send messages in a node's name, and cut any link. A node is named by its
-number.
+A test may look at all machines between any two steps, send messages in a node's name, and cut any
+link. A node is named by its number.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ from gossamer.sim.world import Node, Probe, World
 from gossamer.trace import Record as TraceRecord
 
 STEPS_MAX = 1 << 62
-DETECT = 100_000  # about how long until others see that a process is gone
+# About the time until other nodes see that a process is gone.
+DETECT = 100_000
 
 
 def through_codec(message: Message) -> tuple[Message, int]:
@@ -47,7 +48,7 @@ def through_codec(message: Message) -> tuple[Message, int]:
 
 
 class Place:
-    """A node of the world as tests look at it, and what it told its owner."""
+    """A node of the world as tests look at it, and everything that it told its owner."""
 
     def __init__(self, node: Node, address: str, links: dict[Peer, Link]) -> None:
         self.node, self.number, self.peer, self.address = node, node.index, node.peer, address
@@ -87,7 +88,10 @@ class Severed:
 
 
 class Late:
-    """Lost packets, which the stream sends again, and messages that take their time: what is behind them waits."""
+    """Packets are lost and sent again by the stream, and messages take their time.
+
+    All messages behind them wait.
+    """
 
     name = "delay"
 
@@ -150,7 +154,8 @@ class Net:
         self.count: Counter[str] = Counter()
         # A list: record everything.
         self.sent: list[tuple[int, Place, Peer, Message, int]] | None = None
-        self._wishes: dict[int, dict[str, Any]] = {}  # what a node is to be started with
+        # The options with which a node is to be started.
+        self._wishes: dict[int, dict[str, Any]] = {}
         self.world = World(
             seed=seed,
             make=self._make_node,
@@ -187,7 +192,9 @@ class Net:
         return self.world.clock.now
 
     def sever(self, severed: Callable[[Place, Place], bool] | None) -> None:
-        """Nothing gets through the links between such places from here on; None: through all of them again."""
+        """From here on nothing gets through the links between such places. None lets everything
+        through again.
+        """
         network = self.world.network
         if self._severed is not None:
             network.lower_barrier(self._severed)
@@ -228,7 +235,7 @@ class Net:
         )
 
     def crash(self, number: int, *, silent: bool = False) -> None:
-        """The process ends. Its host resets its connections, unless the host is gone too (silent)."""
+        """The process ends. Its host resets its connections, unless it is gone too (silent)."""
         self.world.crash(self.places[number].node, silent=silent)
 
     def pause(self, number: int) -> None:
@@ -238,7 +245,10 @@ class Net:
         self.world.resume(self.places[number].node)
 
     def partition(self, *halves: Iterable[int]) -> None:
-        """Nothing passes between the groups, and their links break in a moment; no groups: all is well again."""
+        """Nothing passes between the groups, and their links break in a moment.
+
+        Without groups, everything passes again.
+        """
         if not halves:
             self.sever(None)
             return
@@ -274,7 +284,9 @@ class Net:
         return result
 
     def poke(self, number: int) -> None:
-        """A command was given to the machine itself: it wakes at this moment, after whatever else happens in it."""
+        """A command was given to the machine itself. It wakes at this moment, after everything else
+        that happens in it.
+        """
         self.world._arm(self.places[number].node)
 
     def subscribe(self, number: int, *topics: str, **options: Any) -> None:
@@ -286,7 +298,9 @@ class Net:
             self.command(number, "unsubscribe", topic, **options)
 
     def inject(self, sender: int, to: int, message: Message) -> list[Effect]:
-        """A message in a node's name that the node itself did not send; returns what it led to."""
+        """Deliver a message in a node's name that the node itself did not send, and return the
+        effects.
+        """
         decoded, _ = through_codec(message)
         effects: list[Effect] = self[to].receive(self.peer(sender), decoded, Micros(self.now))
         self.carry_out(to, effects)
@@ -352,12 +366,17 @@ def single(me: int = 1, **options: Any) -> Interest:
     """One machine, driven by the test itself."""
     config = options.pop("config", {})
     return Interest(
-        Peer(me), incarnation=1, address=f"node-{me}", rng=Random(me), config=InterestConfig(**config), **options
+         Peer(me), incarnation=1, address=f"node-{me}", rng=Random(me),
+        config=InterestConfig(**config), **options
     )  # fmt: skip
 
 
 def befriend(machine: Interest, peer: int, now: int = 0, want: bool = True) -> Record:
-    """A link to a peer that exists only in the test: it greets, and its record is in the view. Returns that record."""
+    """A link to a peer that exists only in the test. The peer greets, and its record is in the
+    view.
+
+    Returns that record.
+    """
     record = Record(peer, 256, 1, f"node-{peer}")
     machine.link(Peer(peer), LinkState.UP, Micros(now))
     machine.receive(Peer(peer), Greet(record, 0, 2, want), Micros(now))

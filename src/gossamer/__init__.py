@@ -1,7 +1,7 @@
-"""Gossamer: brokerless publish/subscribe with SQL filters, and a Spark pipeline that agrees with it.
+"""Gossamer: brokerless publish/subscribe with SQL filters, and a Spark pipeline that agrees.
 
-``gossamer.Node`` is the fabric for Python programs; ``gossamer.filters`` has schemas and filters by themselves. Names are
-loaded when first used, so that importing a part does not load the rest.
+``gossamer.Node`` is the fabric for Python programs. ``gossamer.filters`` has schemas and filters by
+themselves. Names are loaded when first used, so that importing a part does not load the rest.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The fabric for programs without an event loop: ``gossamer.Node``, blocking. The node runs in a thread of its own.
+"""The fabric for programs without an event loop: ``gossamer.Node``, blocking.
+
+The node runs in a thread of its own.
 
     from gossamer import blocking
 
@@ -7,10 +9,12 @@
         with node.subscribe("weather", "temp > 30") as events:
             receipt = node.publish("weather", {"country": "CH", "temp": 31})    # accepted
             receipt.wait().matched                                              # complete
-            events.next(timeout=5.0)                                            # or: for event in events: ...
+            # or: for event in events: ...
+            events.next(timeout=5.0)
 
-Safe to use from several threads; a subscription has one reader at a time. Arguments are those of ``gossamer.Node``. Not usable in a
-process that was forked off the one that made it, nor from a coroutine: both are told so.
+Several threads may use a node. A subscription has one reader at a time. Arguments are those of
+``gossamer.Node``. A node cannot be used in a process that was forked off the one that made it, and
+not from a coroutine. Both get an error that says so.
 """
 
 from gossamer.net.blocking import (

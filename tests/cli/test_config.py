@@ -56,6 +56,7 @@ TEXTS: dict[str, tuple[str, Any, Any]] = {
     "connections": ("100", 100, 100),
     "address_connections": ("50", 50, 50),
     "peer_messages": ("1000", 1000, 1000),
+    "revocations_max_age": ("86400", 86400, 86400.0),
     "peer_bytes": ("1MiB", 1 << 20, 1 << 20),
 }
 
@@ -94,6 +95,9 @@ def test_every_option_is_a_flag_a_variable_and_a_key(
     file = tmp_path / "gossamer.toml"
     file.write_text(f"# options\n{option.name} = {toml(in_toml)}\n")
     beside = [] if option.name != "listen" else ["--insecure"]
+    if option.name == "revocations_max_age":
+        create(tmp_path / "authority").issue("node", tmp_path / "keys")
+        beside = ["--keys", str(tmp_path / "keys")]
     words = [text] if not isinstance(option.default, bool) else []
     flag = option.flag if value is not False else f"--no-{option.flag[2:]}"
     for arguments, env, source in (

@@ -9,7 +9,8 @@ from click.testing import CliRunner
 
 from gossamer.cli.simulate import simulate
 
-pytestmark = pytest.mark.slow  # a small run of everything
+# Each test runs a small experiment.
+pytestmark = pytest.mark.slow
 
 KEYS = {
     "flood --nodes 10 --events 5": """

@@ -179,3 +179,27 @@ def test_masks_by_hand() -> None:
     ):
         passed = compile_mask(Filter.parse(text, SCHEMA), packed)(made)
         assert (passed if passed is None else passed.tolist()) == expected, text
+
+
+def test_few_bytes_do_not_become_millions_of_missing_values() -> None:
+    """A peer says that its events are of a schema with one attribute, and there are 256."""
+    older = Packed(Schema.parse("a BOOLEAN"))
+    newer = Packed(Schema.parse("a BOOLEAN, " + ", ".join(f"b{n} BIGINT" for n in range(255))))
+    data = older.pack(older.from_values([{"a": True}] * 32_768))
+    assert len(data) < 5000
+    with pytest.raises(msgspec.ValidationError, match="lack 8355840 values"):
+        newer.columns(data, 32_768)
+    # Rows are few enough.
+    assert len(newer.decode(msgspec.msgpack.encode([[]] * 4096))) == 4096
+    with pytest.raises(msgspec.ValidationError, match="length <= 4096"):
+        newer.decode(msgspec.msgpack.encode([[]] * 4097))
+
+
+def test_an_older_version_of_a_schema_may_lack_many_attributes() -> None:
+    """A publisher that sends full batches by the version before forty attributes were added."""
+    older = Packed(Schema.parse("a BIGINT, t STRING"))
+    newer = Packed(Schema.parse("a BIGINT, t STRING, " + ", ".join(f"b{n} INT" for n in range(40))))
+    data = older.pack(older.from_values([{"a": 1, "t": "some text"}] * 32_768))
+    assert newer.columns(data, 32_768).num_columns == 42
+    rows = msgspec.msgpack.encode([[1, "x"]] * 4096)
+    assert newer.decode(rows)[0] == (1, "x", *[None] * 40)

@@ -65,7 +65,8 @@ def test_aliases_and_case() -> None:
         (
             "a INT, A STRING",
             (
-                "attribute 'A' is declared twice (Spark takes names whatever their case)\n  a INT, A "
+                "attribute 'A' is declared twice (Spark takes names whatever their case)\n"
+                "  a INT, A "
                 "STRING\n         ^"
             ),
         ),

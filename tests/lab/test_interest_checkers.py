@@ -1,4 +1,4 @@
-"""Each checker of the interest plane can fail: hand-made histories and broken stand-ins, one for each property."""
+"""Each checker of the interest plane can fail, on a hand-made history or a broken stand-in."""
 
 from __future__ import annotations
 
@@ -81,11 +81,14 @@ def test_agreement() -> None:
     good = check.Agreement()
     good.quiet(fabric(node(0, zero, one), node(1, one, zero)))
     assert good.told() == []
+    # It does not know node 0.
     for second in (
-        node(1, one),  # does not know node 0
-        node(1, one, record(0, a=1)),  # another stamp
+        node(1, one),
+        # It has another stamp.
+        node(1, one, record(0, a=1)),
         node(1, one, record(0, version=2, a=0)),
-        node(1, one, zero, record(7)),  # one that is not there
+        # It has one that is not there.
+        node(1, one, zero, record(7)),
     ):
         bad = check.Agreement()
         bad.quiet(fabric(node(0, zero, one), second))
@@ -111,7 +114,8 @@ def test_connectivity() -> None:
         checker = check.Connectivity(k)
         checker.quiet(fabric(*nodes, links=links))
         assert (checker.count == 0) == is_good
-    small = check.Connectivity(6)  # all to all is all that two can do
+    # Two nodes cannot do more than to be joined all to all.
+    small = check.Connectivity(6)
     small.quiet(fabric(*nodes[:2], links=((0, 1),)))
     assert small.count == 0
     apart = check.Connectivity(1)
@@ -146,10 +150,13 @@ def test_removals() -> None:
     lives = {Peer(1): 256, Peer(2): 512, Peer(3): None}
     checker = check.Removals(lives.get)
     here = node(0, record(0))
-    checker.changed(here, change(record(2), None, "failed"), 0)  # an earlier life
-    checker.changed(here, change(record(3), None, "failed"), 0)  # it is down
+    # An earlier life.
+    checker.changed(here, change(record(2), None, "failed"), 0)
+    # The node is down.
+    checker.changed(here, change(record(3), None, "failed"), 0)
     checker.changed(here, change(record(1), record(1, version=2)), 0)
-    checker.changed(here, change(record(1), None, "left"), 0)  # it said so itself
+    # The node said so itself.
+    checker.changed(here, change(record(1), None, "left"), 0)
     assert checker.count == 0
     checker.changed(here, change(record(1), None, "failed"), 5_000_000)
     assert checker.told()[0].endswith("out of its view at 5.000 s, and it is alive")
@@ -169,12 +176,14 @@ def test_burial() -> None:
 
     checker, _, one = history()
     checker.changed(one, change(record(0), None, "failed"), 3)
-    checker.changed(one, change(None, record(0, life=512), "joined"), 3 + late)  # a new life
+    # A new life.
+    checker.changed(one, change(None, record(0, life=512), "joined"), 3 + late)
     assert checker.count == 0
     checker, _, one = history()
     two = node(2, record(2))
     checker.started(two, 3)
-    checker.changed(two, change(None, record(0), "joined"), 3 + late)  # somebody still had it
+    # Some node still had it.
+    checker.changed(two, change(None, record(0), "joined"), 3 + late)
     assert checker.count == 0
     checker, _, one = history()
     checker.changed(one, change(record(0), None, "failed"), 3)
@@ -183,13 +192,13 @@ def test_burial() -> None:
     checker, _, one = history()
     checker.changed(one, change(record(0), None, "failed"), 3)
     checker.resumed(two, 3 + late)
-    checker.changed(
-        two, change(None, record(0), "joined"), 3 + late
-    )  # it came while this one stood still
+    # It came while this node stood still.
+    checker.changed(two, change(None, record(0), "joined"), 3 + late)
     assert checker.count == 0
     checker, _, one = history()
     one.ended = one.machine
-    checker.crashed(one, 3)  # the last that held it is gone, too
+    # The last node that held it is gone, too.
+    checker.crashed(one, 3)
     checker.started(two, 4)
     checker.changed(two, change(None, record(0), "joined"), 3 + late)
     assert checker.count == 1
@@ -218,9 +227,8 @@ def test_hidden_leave() -> None:
     good, bad, early = checker(), checker(), checker()
     good.changed(here, change(before, after), 0)
     bad.changed(here, Blind(Peer(1), before, after, "news"), 0)
-    early.changed(
-        here, Blind(Peer(1), record(1, version=5, a=1), after, "news"), 0
-    )  # it had seen the leave
+    # It had seen the leave.
+    early.changed(here, Blind(Peer(1), record(1, version=5, a=1), after, "news"), 0)
     assert (good.count, bad.count, early.count) == (0, 1, 0)
     new_life = checker()
     new_life.changed(here, Blind(Peer(1), before, record(1, life=512, a=0, b=0), "new life"), 0)
@@ -246,16 +254,17 @@ def test_exact() -> None:
     )
     gone = change(record(1, version=2, a=0, b=0), None, "failed")
     assert told(first, second, gone).count == 0
-    assert told(second).count == 1  # out of the blue
-    assert told(first, gone).count == 1  # a step is missing
+    # The change comes out of the blue.
+    assert told(second).count == 1
+    # A step is missing.
+    assert told(first, gone).count == 1
     assert told(first, Loud(Peer(1), second.before, second.after, "news")).count == 1
     assert told(first, change(record(1, a=0), record(1, version=2, a=0))).empty == 1
     checker = told(first)
     checker.quiet(fabric(node(0, record(0), record(1, a=0))))
     assert checker.count == 0
-    checker.quiet(
-        fabric(node(0, record(0), record(1, b=0)))
-    )  # the view changed and nobody was told
+    # The view changed and nobody was told.
+    checker.quiet(fabric(node(0, record(0), record(1, b=0))))
     checker.quiet(fabric(node(0, record(0))))
     assert checker.count == 2
 
@@ -276,14 +285,17 @@ def test_news_only(message: Any) -> None:
     checker.sending(here, (Peer(1),), Flip(7, 256, 2, 1, 0), 0, False)
     checker.sending(here, (Peer(1), Peer(2)), message, 0, False)
     checker.sending(here, (Peer(1),), Beat(1), 0, False)
-    checker.sending(here, (Peer(1),), message, 0, True)  # it was asked for
+    # The peer asked for it.
+    checker.sending(here, (Peer(1),), message, 0, True)
     checker.linked(here, Peer(2), LinkState.DOWN, 0)
     checker.linked(here, Peer(2), LinkState.UP, 0)
-    checker.sending(here, (Peer(2),), message, 0, False)  # a new link
+    # A new link.
+    checker.sending(here, (Peer(2),), message, 0, False)
     assert checker.count == 0
     checker.sending(here, (Peer(1),), message, 0, False)
     assert "told 0000000000000001 again" in checker.told()[0]
-    checker.sending(here, (Peer(1),), Flip(7, 256, 2, 1, 0), 0, False)  # stale
+    # It is stale.
+    checker.sending(here, (Peer(1),), Flip(7, 256, 2, 1, 0), 0, False)
     assert checker.count == 2
 
 

@@ -17,7 +17,8 @@ from gossamer.cli.simulate import simulate
 from gossamer.lab.interest import experiments
 from gossamer.sim import swarm
 
-pytestmark = pytest.mark.slow  # all of it together takes seconds
+# All tests together take seconds.
+pytestmark = pytest.mark.slow
 
 SMALL = (
     "interest",
@@ -46,9 +47,12 @@ def test_figures_as_json() -> None:
     assert result.return_value == 0
     found = json.loads(result.stdout)
     assert {
-        "vertex_connectivity", "degree_max", "degree_mean", "diameter", "hops_p50", "hops_p99", "ms_p50", "ms_p99",
-        "copies_per_node", "bytes_per_change", "bytes_per_change_whole", "bytes_per_change_names", "bytes_amortised",
-        "idle_bytes_per_s", "converged", "digest", "cold_start_s", "cold_start_bytes_per_node", "messages", "wall_seconds",
+        "vertex_connectivity", "degree_max", "degree_mean", "diameter", "hops_p50", "hops_p99",
+        "ms_p50", "ms_p99",
+        "copies_per_node", "bytes_per_change", "bytes_per_change_whole", "bytes_per_change_names",
+        "bytes_amortised",
+        "idle_bytes_per_s", "converged", "digest", "cold_start_s", "cold_start_bytes_per_node",
+        "messages", "wall_seconds",
         "violations", "memory_mb_per_million_pairs",
     } <= found.keys()  # fmt: skip
     assert (found["seed"], found["converged"], found["violations"]) == (4, True, [])
@@ -84,7 +88,8 @@ def test_an_experiment() -> None:
     assert found["figures"]["reset_s"] <= 3.0
     assert (
         found["replay"]
-        == "gossamer simulate interest --scenario dead --nodes 8 --topics 9 --subscriptions 3 --seed 0"
+        == "gossamer simulate interest --scenario dead --nodes 8 --topics 9 --subscriptions 3 "
+        "--seed 0"
     )
     assert "met" in call("interest", "--scenario", "flips", "--flips", "2000").stdout
     assert sorted(experiments.NAMES) == sorted(simulate_interest.SCENARIOS)

@@ -1,4 +1,6 @@
-"""Whole fabrics of the interest plane, small ones: figures, experiments, swarm, and that broken machines are found out."""
+"""Whole fabrics of the interest plane, small ones: figures, experiments, swarm, and broken machines
+that are found out.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ from gossamer.overlay.interest.record import Record, ViewChange
 from gossamer.sim.config import ConfigError, from_toml, to_toml
 from gossamer.sim.scenario import fly
 
-pytestmark = pytest.mark.slow  # all of it together takes seconds
+# All tests together take seconds.
+pytestmark = pytest.mark.slow
 
 SMALL = Setup(nodes=12, topics=40, subscriptions=6, k=4, seed=3, changes=5, rate=50)
 PAST = tomllib.loads((Path(__file__).parent.parent / "seeds.toml").read_text("utf-8")).get(
@@ -49,7 +52,8 @@ def test_a_small_fabric_is_measured() -> None:
     assert found.bytes_amortised > 0
     assert 10 < found.idle_bytes_per_s < 1_000
     assert 1.0 <= found.cold_start_s < 10
-    assert 11 < found.memory_mb_per_million_pairs < 64  # 12 bytes a pair, in units of 2**20
+    # 12 bytes a pair, in units of 2**20.
+    assert 11 < found.memory_mb_per_million_pairs < 64
     assert found.digest == measure(SMALL).digest
 
 
@@ -265,9 +269,8 @@ def test_names_weigh_more_than_hashes() -> None:
     hash, name = names.hashes[7], names.names[7]
     topic, size = int.from_bytes(hash, "big"), len(name)
     flip = Flip(2**63, 256, 2, topic, 4)
-    assert (
-        named_size(flip, names.by_hash) - len(encode(flip)) == size + 1 - 9
-    )  # a short string's header is 1, a 64-bit int's too
+    # The header of a short string has 1 byte, and that of a 64-bit integer, too.
+    assert named_size(flip, names.by_hash) - len(encode(flip)) == size + 1 - 9
     for message in (
         Flips((Lone(2**63, 256, 2, topic, 4),)),
         News(diffs=(Diff(2**63, 256, 3, 1, hash + bytes(4)),)),

@@ -14,8 +14,10 @@ from gossamer.cli.simulate_skiplist import skiplist
 pytestmark = pytest.mark.slow  # all of it together takes seconds
 
 FIELDS = (
-    "hops", "noise", "expected", "delivered", "missed", "duplicate", "spurious", "levels", "links_max", "perfect",
-    "converge_periods", "bytes_per_entry_period", "link_error_by_level", "entries_per_range", "hops_per_class", "gap_load",
+    "hops", "noise", "expected", "delivered", "missed", "duplicate", "spurious", "levels",
+    "links_max", "perfect",
+    "converge_periods", "bytes_per_entry_period", "link_error_by_level", "entries_per_range",
+    "hops_per_class", "gap_load",
     "digest", "seed", "good", "replay",
 )  # fmt: skip
 

@@ -1,4 +1,6 @@
-"""The vectorised models beside what they are models of: the graph link by link, the tree host by host, and full simulations."""
+"""The vectorised models agree with the graph link by link, with the tree host by host, and with
+full simulations.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,10 @@ def test_the_reach_of_a_pick_is_the_graphs() -> None:
 
 @pytest.mark.slow
 def test_rounds_and_copies_of_a_change_are_the_simulations() -> None:
-    """With equal links and no waiting for company, news comes by the shortest way: every node, every hop, every copy."""
+    """With equal links and no waiting for company, news comes by the shortest way.
+
+    This holds for every node, every hop and every copy.
+    """
     run = InterestRun(
         InterestSetup(nodes=40, k=3, topics=40, subscriptions=3, coalesce="0s", seed=5)
     )
@@ -88,7 +93,8 @@ def test_when_nodes_fail_only_those_who_are_left_hear() -> None:
     alive = np.ones(10, dtype=bool)
     alive[[2, 7]] = False
     heard = ring.rounds(4, alive)
-    assert np.flatnonzero(heard >= 0).tolist() == [3, 4, 5, 6]  # two failures cut a ring
+    # Two failures cut a ring.
+    assert np.flatnonzero(heard >= 0).tolist() == [3, 4, 5, 6]
     assert (interest.Overlay(interest.draw_peers(50, 1), 4).rounds(0, None) >= 0).all()
 
 

@@ -515,7 +515,10 @@ def test_a_member_that_reads_nothing_is_cut_off(fabric: Fabric) -> None:
 
 def test_a_list_of_revoked_certificates_that_nobody_signed(fabric: Fabric) -> None:
     async def attack(there: Scene) -> None:
-        reader, writer = await there.insider(wire.Revocations(2**62, b"\x30\x03\x02\x01\x01"))
+        assert there.fabric is not None
+        [mark] = Keys(there.fabric.base / "nodes" / "victim").authorities
+        forged = wire.Revocations(mark, 2**62, b"\x30\x03\x02\x01\x01")
+        reader, writer = await there.insider(forged)
         await there.closed_for("false list")
         await is_closed(reader)
         writer.close()

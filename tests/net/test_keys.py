@@ -18,7 +18,7 @@ from gossamer.machine import Peer
 from gossamer.net.authority import Authority, create, make_request
 from gossamer.net.disk import DataDirectoryError
 from gossamer.net.errors import KeysError
-from gossamer.net.keys import CERTIFICATE, KEY, REVOKED, Keys
+from gossamer.net.keys import AUTHORITY_CERTIFICATE, CERTIFICATE, KEY, REVOKED, Keys
 from gossamer.node import wire
 from gossamer.node.rights import allows
 from gossamer.overlay.interest.messages import News
@@ -142,7 +142,7 @@ def test_a_request_keeps_the_key_where_it_was_made(fabric: Fabric, tmp_path: Pat
 def test_the_authority_refuses_an_id_that_another_key_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_request: bool
 ) -> None:
-    """Ids are hashes. With a colliding key its holder would inherit the other node's permissions."""
+    """Ids are hashes. The holder of a colliding key would inherit another node's permissions."""
     from gossamer.net import authority, keys
 
     fabric = Fabric(tmp_path)
@@ -369,7 +369,7 @@ def test_a_revoked_node_is_cut_off_by_everybody_once_one_of_them_is_told(tmp_pat
             )
             assert all(node.status()["keys"]["revoked"]["certificates"] == 1 for node in good)
             # It is kept on disk.
-            assert Keys(c).revoked is not None
+            assert Keys(c).revoked == 1
             assert sum(node.status()["counters"].get("closed: revoked", 0) for node in good) >= 3
             await one.advertise("weather", WEATHER)
             async with three.subscribe("weather") as events:
@@ -522,6 +522,237 @@ def test_a_revoked_certificate_that_is_played_again_changes_nothing_at_a_fresh_n
                     assert (await anext(events))["city"] == "Geneva"
                 assert _judges(fresh, one.peer, "keep")
             writer.close()
+
+    go(main())
+
+
+# The age of lists.
+
+
+def _refreshed(fabric: Fabric, *directories: Path) -> None:
+    fabric.authority.sign_list(fabric.authority.listed)
+    fabric.authority.hand_out(directories)
+
+
+def _aged(fabric: Fabric, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gives a key directory a list that was signed two days ago."""
+    import datetime as dt
+
+    from gossamer.net import authority
+
+    before = dt.datetime.now(dt.UTC).replace(microsecond=0) - dt.timedelta(days=2)
+    with monkeypatch.context() as patch:
+        patch.setattr(authority, "_now", lambda: before)
+        fabric.authority.revoked = None
+        _refreshed(fabric, directory)
+
+
+@pytest.mark.live
+def test_a_node_whose_list_is_too_old_talks_to_nobody_until_it_has_a_later_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fabric = Fabric(tmp_path)
+    strict = gossamer.PeerLimits(revocations_max_age=86_400.0)
+
+    async def main() -> None:
+        a, b = fabric.issue("a"), fabric.issue("b")
+        _aged(fabric, a, monkeypatch)
+        _aged(fabric, b, monkeypatch)
+        async with gossamer.Node(keys=b) as other:
+            with pytest.raises(gossamer.JoinError, match=r"old list.*gossamer keys refresh"):
+                await gossamer.Node(
+                    keys=a, join=[other.address], limits=strict, join_timeout=1
+                ).start()
+            # Somebody has the later list: it is told before everything else.
+            _refreshed(fabric, b)
+            await until(lambda: _signed(other) > time.time() - DAY)
+            async with gossamer.Node(keys=a, join=[other.address], limits=strict) as node:
+                assert _signed(node) == _signed(other)
+                assert len(node.status()["links"]) == 1
+
+    go(main())
+
+
+def _signed(node: gossamer.Node) -> int:
+    [listed] = node.status()["keys"]["revoked"]["lists"]
+    signed_at: int = listed["signed_at"]
+    return signed_at
+
+
+@pytest.mark.live
+def test_links_end_when_the_list_gets_too_old_and_come_back_with_a_later_one(
+    tmp_path: Path,
+) -> None:
+    fabric = Fabric(tmp_path)
+    strict = gossamer.PeerLimits(revocations_max_age=3.0)
+
+    async def main() -> None:
+        a, b = fabric.issue("a"), fabric.issue("b")
+        _refreshed(fabric, a, b)
+        async with (
+            gossamer.Node(keys=b) as other,
+            gossamer.Node(keys=a, join=[other.address], limits=strict) as node,
+        ):
+            await until(lambda: node.status()["counters"].get("closed: old list"))
+            await until(lambda: "refresh AUTHORITY" in node.status()["last_problem"])
+            assert not node.status()["links"]
+            # One of them is told, whichever it is.
+            while not node.status()["links"]:
+                _refreshed(fabric, b)
+                await asyncio.sleep(0.5)
+
+    go(main())
+
+
+def test_an_age_of_lists_needs_keys() -> None:
+    with pytest.raises(gossamer.NodeError, match="only a node with keys"):
+        gossamer.Node(limits=gossamer.PeerLimits(revocations_max_age=60.0))
+
+
+# Rotation.
+
+
+def _next(fabric: Fabric, name: str) -> Fabric:
+    """An authority of the same name that follows this one."""
+    made = Fabric.__new__(Fabric)
+    made.base = fabric.base.parent / name
+    made.authority = create(made.base, name=fabric.authority.name, after=fabric.base)
+    return made
+
+
+def _trust(authority: Path, *directories: Path) -> None:
+    """Copies the authority's certificates, as docs/security.md says."""
+    for directory in directories:
+        shutil.copy(authority / AUTHORITY_CERTIFICATE, directory / AUTHORITY_CERTIFICATE)
+
+
+@pytest.mark.live
+def test_the_authority_is_replaced_while_the_nodes_run(tmp_path: Path) -> None:
+    """The steps of docs/security.md, with the same name for both authorities."""
+    fabric = Fabric(tmp_path, "old")
+
+    async def delivers(source: gossamer.Node, events: gossamer.Subscription) -> None:
+        await source.publish("weather", GENEVA)
+        assert (await anext(events))["city"] == "Geneva"
+
+    async def main() -> None:
+        a = fabric.issue("a", publish=["weather"], subscribe=[])
+        b, bad = fabric.issue("b"), fabric.issue("bad")
+        fabric.authority.revoke("bad")
+        fabric.authority.hand_out([a, b])
+        async with gossamer.Node(keys=a) as one, gossamer.Node(keys=b, join=[one.address]) as two:
+            await one.advertise("weather", WEATHER)
+            await two.topic("weather")
+            async with two.subscribe("weather", route="flood") as events:
+                await delivers(one, events)
+                # 1. The authority that follows. Nothing that was revoked counts there.
+                new = _next(fabric, "next")
+                assert new.authority.revoked is not None
+                assert len(new.authority.revoked.serials) == 1
+                # 2. All nodes trust both.
+                _trust(new.base, a, b)
+                await until(lambda: all(len(n._driver.keys.authorities) == 2 for n in (one, two)))  # type: ignore[union-attr]
+                # 3. Certificates of the new authority, with the permissions from before.
+                for name, directory in (("a", a), ("b", b)):
+                    new.authority.issue(name, directory, renew=True)
+                assert Keys(a).identity.publish == ("weather",)
+                marks = {Keys(a).identity.authority, Keys(b).identity.authority}
+                assert len(marks) == 1
+                await until(lambda: _authority_of(two, one.peer) in marks)
+                await until(lambda: _authority_of(one, two.peer) in marks)
+                await delivers(one, events)
+                # 4. The previous authority counts no longer.
+                assert new.authority.retire() == 1
+                _trust(new.base, a, b)
+                await until(lambda: all(len(n._driver.keys.authorities) == 1 for n in (one, two)))  # type: ignore[union-attr]
+                await delivers(one, events)
+                # The links of the beginning carried everything.
+                assert all("closed: revoked" not in n.status()["counters"] for n in (one, two))
+            late = fabric.issue("late")
+            for stranger in (bad, late):
+                with pytest.raises(gossamer.JoinError):
+                    await gossamer.Node(keys=stranger, join=[one.address], join_timeout=1).start()
+            new.authority.issue("late", late, renew=True, publish=[], subscribe=["*"])
+            async with gossamer.Node(keys=late, join=[one.address]) as three:
+                await three.topic("weather")
+
+    go(main())
+
+
+def _authority_of(node: gossamer.Node, peer: Peer) -> int:
+    identity = node._core.rights.identity(peer) if node._core.rights is not None else None
+    return identity.authority if identity is not None else 0
+
+
+@pytest.mark.live
+def test_a_node_with_a_certificate_of_a_retired_authority_is_cut_off(tmp_path: Path) -> None:
+    fabric = Fabric(tmp_path, "old")
+
+    async def main() -> None:
+        a, b = fabric.issue("a"), fabric.issue("b")
+        async with gossamer.Node(keys=a) as one, gossamer.Node(keys=b, join=[one.address]) as two:
+            new = _next(fabric, "next")
+            _trust(new.base, a, b)
+            await until(lambda: all(len(n._driver.keys.authorities) == 2 for n in (one, two)))  # type: ignore[union-attr]
+            new.authority.issue("a", a, renew=True)
+            new.authority.retire()
+            _trust(new.base, a)
+            await until(lambda: one.status()["counters"].get("closed: of another authority"))
+            assert not one.status()["links"]
+            await two.close(drain=0.0)
+
+    go(main())
+
+
+def test_an_authority_that_follows_knows_keys_permissions_and_what_was_revoked(
+    tmp_path: Path,
+) -> None:
+    fabric = Fabric(tmp_path, "old")
+    kept = fabric.issue("kept", publish=["a", "b"])
+    fabric.issue("bad")
+    fabric.authority.revoke("bad")
+    before = Keys(kept).identity
+    new = _next(fabric, "next")
+    with pytest.raises(KeysError, match="'bad' was revoked"):
+        new.authority.issue("bad", fabric.base / "nodes" / "bad", renew=True)
+    renewed = new.authority.issue("kept", kept, renew=True)
+    assert renewed.publish == ("a", "b")
+    assert renewed.generation > before.generation
+    # Either authority's list takes away the certificates of both.
+    new.authority.revoke("kept")
+    new.authority.hand_out([kept])
+    keys = Keys(kept, any_time=True)
+    assert {keys.refusal(keys.identity), keys.refusal(before)} == {"revoked"}
+
+
+@pytest.mark.live
+def test_a_node_gets_another_key_as_docs_security_says(tmp_path: Path) -> None:
+    """A key is an identity, so the node leaves and comes back as another one."""
+    fabric = Fabric(tmp_path)
+
+    async def main() -> None:
+        a, b = fabric.issue("a", publish=["weather"]), fabric.issue("b")
+        async with gossamer.Node(keys=b) as other:
+            async with gossamer.Node(keys=a, join=[other.address], data_dir=tmp_path / "a") as one:
+                await one.advertise("weather", WEATHER)
+                await other.topic("weather")
+                await (await one.publish("weather", GENEVA))
+                gone = one.peer
+            fresh = fabric.base / "nodes" / "a2"
+            fabric.authority.issue("a2", fresh, publish=["weather"])
+            fabric.authority.revoke("a")
+            fabric.authority.hand_out([b])
+            await until(lambda: other.status()["keys"]["revoked"]["certificates"] == 1)
+            async with (
+                other.subscribe("weather") as events,
+                gossamer.Node(keys=fresh, join=[other.address], data_dir=tmp_path / "a2") as one,
+            ):
+                assert one.peer != gone
+                await one.topic("weather")
+                await one.publish("weather", GENEVA)
+                assert (await anext(events))["city"] == "Geneva"
+            with pytest.raises(gossamer.JoinError):
+                await gossamer.Node(keys=a, join=[other.address], join_timeout=1).start()
 
     go(main())
 

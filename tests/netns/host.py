@@ -1,7 +1,10 @@
-"""What runs on each host: one node with a data directory, keys and a trace, told what to do by JSON lines on standard input.
+"""The program on each host: one node with a data directory, keys and a trace.
 
-Beside its trace it keeps two lists of its own, to be read while it runs and after it was killed: ``accepted`` (numbers of the
-events whose ``publish`` returned) and ``seen-NAME`` (events handed to a durable subscription, before they are acknowledged).
+JSON lines on standard input tell the node its orders.
+
+Beside its trace it keeps two lists of its own. They are read while it runs and after it was killed.
+``accepted`` has the numbers of the events whose ``publish`` returned. ``seen-NAME`` has the events
+that were handed to a durable subscription, before they are acknowledged.
 """
 
 from __future__ import annotations
@@ -27,7 +30,8 @@ def event(host: int, number: int) -> dict[str, Any]:
 async def main(about: dict[str, Any]) -> None:
     home = Path(about["home"])
     async with gossamer.Node(
-        listen=about["listen"], join=about["join"], data_dir=home / "data", trace_dir=about["traces"], keys=about["keys"],
+            listen=about["listen"], join=about["join"], data_dir=home / "data",
+            trace_dir=about["traces"], keys=about["keys"],
         k=3, join_timeout=SECONDS,
     ) as node:  # fmt: skip
         say({"address": node.address, "peer": f"{node.peer:016x}"})
@@ -66,7 +70,8 @@ async def main(about: dict[str, Any]) -> None:
                     break
                 for task in tasks:
                     if task.done():
-                        task.result()  # a consumer that failed
+                        # A consumer that failed raises here.
+                        task.result()
                 say({"done": do})
         finally:
             for task in tasks:

@@ -1,4 +1,7 @@
-"""Hosts for tests: a network namespace each, one switch between them, one node on each; all of it gone afterwards."""
+"""Hosts for tests: each has a network namespace and one node, and one switch joins them.
+
+All of it is gone afterwards.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +60,8 @@ class Program:
             pipe = asyncio.subprocess.PIPE
             process = await asyncio.create_subprocess_exec(
                 *command, stdin=pipe, stdout=pipe, stderr=errors,
-                start_new_session=True,  # signals to the test's group are not for them: they end when their input does
+                # Signals to the test's group are not for them. They end when their input does.
+                start_new_session=True,
             )  # fmt: skip
         self = cls(process, log)
         self.first = await self.answer()
@@ -108,7 +112,8 @@ class Host:
     async def start(self, *join: Host) -> None:
         self.home.mkdir(exist_ok=True)
         about = {
-            "host": self.number, "listen": self.address, "join": [host.address for host in join], "home": str(self.home),
+            "host": self.number, "listen": self.address,
+            "join": [host.address for host in join], "home": str(self.home),
             "traces": str(self.lab.traces), "keys": str(self.lab.keys(self.number)),
         }  # fmt: skip
         program = (sys.executable, str(HERE / "host.py"), json.dumps(about))
@@ -143,9 +148,8 @@ class Host:
 
 
 def _lines(path: Path) -> list[str]:
-    return (
-        path.read_text().split("\n")[:-1] if path.exists() else []
-    )  # a kill may tear the last one
+    # A kill may tear the last line.
+    return path.read_text().split("\n")[:-1] if path.exists() else []
 
 
 class Lab:
@@ -184,8 +188,10 @@ class Lab:
             if host.node is not None:
                 await host.node.end()
         if self._switch is not None:
-            await self._switch.process.communicate(b"")  # its input ends: it removes the namespaces
-        for host in self.hosts:  # if it could not
+            # The end of its input makes it remove the namespaces.
+            await self._switch.process.communicate(b"")
+        # This is for a switch that could not do so.
+        for host in self.hosts:
             subprocess.run(["ip", "netns", "del", host.namespace], capture_output=True, check=False)
 
     async def weather(self, **how: Any) -> None:

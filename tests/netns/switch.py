@@ -1,14 +1,17 @@
-"""A switch between network namespaces that does to frames what bad networks do: delay, loss, duplication, reordering, one-way cuts.
+"""A switch between network namespaces that does to frames the harm that bad networks do.
 
-Run as a program, told what to do by JSON lines on standard input. It ends when its input ends, and removes the namespaces: so
-they go however the test ends, killed included.
+It knows delay, loss, duplication, reordering and one-way cuts.
+
+It runs as a program, and JSON lines on standard input tell it what to do. It ends when its input
+ends, and removes the namespaces. So they go in whatever way the test ends, killed included.
 
     python switch.py '["ns-1", "ns-2"]'        an interface eth0 (a TAP device) in each namespace
-    {"paths": [[0, 1]], "delay_ms": 5, "jitter_ms": 5, "loss": 0.02, "duplicate": 0.02, "cut": false}
-    {"count": true}
+    {"paths": [[0, 1]], "delay_ms": 5, "jitter_ms": 5, "loss": 0.02, "duplicate": 0.02, "cut":
+    false} {"count": true}
 
-It stands in for a bridge with ``tc netem``, which cannot cut one direction between two hosts, and which many kernels do not have. A
-frame that waits longer than the one after it (jitter) arrives after it.
+It stands in for a bridge with ``tc netem``, which cannot cut one direction between two hosts, and
+which many kernels do not have. A frame that waits longer than the one after it (jitter) arrives
+after it.
 """
 
 from __future__ import annotations
@@ -32,7 +35,8 @@ TUNSETIFF = 0x400454CA
 IFF_TAP, IFF_NO_PI = 0x0002, 0x1000
 CLONE_NEWNET = 0x40000000
 FRAME_MAX = 2048
-KINDS = (b"\x08\x00", b"\x08\x06")  # IPv4 and ARP; hosts also talk IPv6 to nobody in particular
+# IPv4 and ARP. Hosts also talk IPv6 to nobody in particular.
+KINDS = (b"\x08\x00", b"\x08\x06")
 WAITING_MAX = 100_000
 
 
@@ -102,7 +106,8 @@ class Switch:
             try:
                 os.write(self.taps[target], frame)
                 self.counts["passed"] += 1
-            except OSError:  # the host's interface is down, or its queue is full
+            # The host's interface is down, or its queue is full.
+            except OSError:
                 self.counts["late"] += 1
         return None
 
@@ -114,7 +119,10 @@ class Switch:
 
 
 def _tap(namespace: str) -> int:
-    """An interface in a namespace, of which we hold the other end: frames come complete, with their checksums."""
+    """An interface in a namespace, of which the switch holds the other end.
+
+    Frames come complete, with their checksums.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     home, there = (
         os.open(path, os.O_RDONLY) for path in ("/proc/self/ns/net", Path("/run/netns") / namespace)

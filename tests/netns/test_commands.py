@@ -1,4 +1,6 @@
-"""The commands of docs/security.md, each on a host of its own: a subscriber and a publisher that listen on loopback only."""
+"""The commands of docs/security.md, each on a host of its own: a subscriber and a publisher that
+listen on loopback only.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,8 @@ def test_an_event_goes_from_one_host_to_another_whose_commands_listen_nowhere(
                 assert node.stdout is not None
                 assert b"listens on" in await node.stdout.readline()
                 events = await gossamer(
-                    reader, "subscribe", "weather", "temp > 30", "--join", station.address, "--limit", "1", "--json",
+                    reader, "subscribe", "weather", "temp > 30", "--join", station.address,
+                    "--limit", "1", "--json",
                     "--timeout", "30",
                 )  # fmt: skip
                 assert events.stderr is not None

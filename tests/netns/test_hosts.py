@@ -1,7 +1,9 @@
-"""Five hosts with real network stacks between them, bad weather, cuts, kills and pauses: nothing lost, nothing twice.
+"""Five hosts with real network stacks, bad weather, cuts, kills and pauses: no event is lost or
+repeated.
 
-Everything is judged twice: each durable subscription must have been handed every accepted event that its filter wants (by the
-lists that the hosts keep), and the Spark oracle must find nothing missed, duplicate or spurious in the nodes' traces.
+Everything is judged twice. Each durable subscription must have been handed every accepted event
+that its filter wants (by the lists that the hosts keep). The Spark oracle must find nothing missed,
+duplicate or spurious in the nodes' traces.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ SCHEMA = "host INT, n INT, shard INT, place STRING"
 HOSTS = 5
 WEATHER = {"delay_ms": 2.0, "jitter_ms": 6.0, "loss": 0.02, "duplicate": 0.03}
 
-# On each host one subscription, by every route; the filter, and the same in Python for the hosts' own lists.
+# On each host one subscription, by every route: the filter, and the same in Python for the hosts'
+# own lists.
 WANTED: list[tuple[str, str, Callable[[dict[str, object]], bool]]] = [
     ("auto", "", lambda e: True),
     ("direct", "shard = 1", lambda e: e["shard"] == 1),
@@ -70,7 +73,7 @@ async def begin(lab: Lab) -> None:
 
 
 async def together(hosts: list[Host], members: int) -> None:
-    """Until each of them counts so many members."""
+    """Until each of them counts this number of members."""
 
     async def is_so() -> bool:
         return all([await host.members() == members for host in hosts])
@@ -79,7 +82,7 @@ async def together(hosts: list[Host], members: int) -> None:
 
 
 async def more(hosts: list[Host], count: int) -> None:
-    """Until each of them has accepted so many more events."""
+    """Until each of them has accepted this number of further events."""
     goals = [(host, len(host.accepted()) + count) for host in hosts]
     await until(
         lambda: all(len(host.accepted()) >= goal for host, goal in goals),
@@ -88,7 +91,10 @@ async def more(hosts: list[Host], count: int) -> None:
 
 
 async def end(lab: Lab) -> int:
-    """No more events; every receipt complete; everything accepted is everywhere where it is wanted; returns how much that is."""
+    """No further events. Every receipt completes, and every accepted event is where it is wanted.
+
+    Returns their number.
+    """
     await asyncio.gather(*(host.ask(do="hush") for host in lab.hosts))
     left = await asyncio.gather(*(host.ask(do="drain") for host in lab.hosts))
     assert [one["left"] for one in left] == [0] * HOSTS
@@ -130,7 +136,7 @@ async def bad_weather(base: Path) -> tuple[Lab, int]:
         await lab.ways([(1, 2), (1, 3)], cut=True)
         await more(lab.hosts, 100)
         await lab.weather(**WEATHER)
-        # Host 4 loses its cable for so long that the others give it up; it goes on publishing into its outbox.
+        # Host 4 loses its cable until the others give it up. It goes on publishing into its outbox.
         alone, others = lab.hosts[4], lab.hosts[:4]
         alone.cable(plugged=False)
         await together(others, HOSTS - 1)
@@ -139,9 +145,8 @@ async def bad_weather(base: Path) -> tuple[Lab, int]:
         await together(lab.hosts, HOSTS)
         await more(lab.hosts, 50)
         counts = await lab.counts()
-        assert min(counts["lost"], counts["duplicated"], counts["cut"]) > 20, (
-            counts
-        )  # there was bad weather
+        # There was bad weather.
+        assert min(counts["lost"], counts["duplicated"], counts["cut"]) > 20, counts
         return lab, await end(lab)
 
 
@@ -150,7 +155,8 @@ async def kills(base: Path) -> tuple[Lab, int]:
         await lab.weather(**WEATHER)
         await begin(lab)
         killed, paused = lab.hosts[1], lab.hosts[3]
-        await killed.kill()  # SIGKILL, with events on their way in and out
+        # SIGKILL, with events on their way in and out.
+        await killed.kill()
         assert paused.node is not None
         paused.node.signal(signal.SIGSTOP)
         awake = [lab.hosts[0], lab.hosts[2], lab.hosts[4]]

@@ -235,3 +235,34 @@ def test_a_question_is_repeated_only_after_twice_the_time_that_the_last_answer_t
     assert len(places) > 10
     # Only the first question is repeated: nothing is known yet of how long an answer takes.
     assert len(asked) <= len(places) + 3
+
+
+@pytest.mark.parametrize("route", list(Route))
+def test_an_event_that_was_on_its_way_when_an_ordered_subscription_began_never_comes_late(
+    route: Route, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The subscriber stops soon after its first events, and asks for those that it missed."""
+    fabric = Fabric(3, retention="1h", buffer=4)
+    # A slow consumer holds the receipts of the first events back.
+    slow = fabric.enter(2)
+    monkeypatch.setattr(fabric.core(2), "taken", lambda *_: None)
+    first = [fabric.command(0, "publish", "t", {"n": n}) for n in range(20)]
+    fabric.run(0.5)
+    assert not first[-1].done
+    fabric.enter(1, route=route, name="x", ordered=True)
+    fabric.run(0.5)
+    assert not first[-1].done
+    monkeypatch.undo()
+    fabric.command(2, "taken", slow, 20)
+    fabric.publish(0, *range(20, 40))
+    fabric.run(0.5)
+    first_life = fabric.numbers(1)
+    assert first_life[-20:] == list(range(20, 40))
+    fabric.down(1)
+    fabric.got.clear()
+    fabric.up(1)
+    fabric.enter(1, route=route, name="x", ordered=True)
+    fabric.publish(0, *range(40, 50))
+    fabric.until(lambda: 49 in fabric.numbers(1))
+    handed = [*first_life, *(number for number in fabric.numbers(1) if number not in first_life)]
+    assert handed == list(range(handed[0], 50))

@@ -32,7 +32,7 @@ MESSAGES = [
     wire.Hello(wire.MAGIC, 3, 3, 2**64 - 1, 3, "127.0.0.1:7400"),
     wire.Ping(),
     wire.Pong(),
-    wire.Revocations(2**63, b"signed"),
+    wire.Revocations(7, 2**63, b"signed"),
     wire.Memory(1234, 5, 64 << 20, b"proof"),
     wire.MemorySeen(b"x" * 16),
     wire.InMemory(1 << 18, 7, 1 << 20, b"\x90"),

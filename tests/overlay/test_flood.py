@@ -35,7 +35,9 @@ def batch(
 
 
 class Owned(Flood):
-    """A machine with an owner that takes every batch at once, and lists of what the machine says."""
+    """A machine with an owner that takes every batch at once, and lists of all that the machine
+    says.
+    """
 
     def __init__(
         self,
@@ -67,7 +69,10 @@ class Owned(Flood):
 
 
 class Net:
-    """Machines and the messages between them, delivered in order; the owner of each takes every batch at once."""
+    """Machines and the messages between them, delivered in order.
+
+    The owner of each machine takes every batch at once.
+    """
 
     def __init__(
         self, edges: list[tuple[int, int]], matched: dict[int, tuple[int, ...]] | None = None
@@ -133,9 +138,8 @@ def test_everyone_gets_it_once_and_the_receipt_counts_each_node_once() -> None:
     net.publish(1, batch())
     assert net.handed == {1: 1, 2: 1, 3: 1, 4: 1}
     assert net.machines[1].receipts == [(1, 1, (2, 3))]
-    assert net.copies == 2 * len(RING) - (
-        4 - 1
-    )  # every link twice, but for each node's way to its parent
+    # Every link is used twice, but for each node's way to its parent.
+    assert net.copies == 2 * len(RING) - (4 - 1)
     assert all(machine.engine.deadline == NEVER for machine in net.machines.values())
 
 
@@ -147,18 +151,21 @@ def test_alone_is_complete_unless_told_to_join() -> None:
     joiner = Owned(1, FloodConfig(join=True))
     joiner.engine.publish(batch(), Micros(0))
     assert joiner.receipts == []
-    joiner.link(Peer(2), LinkState.UP, Micros(5))  # goes as soon as there is somebody
+    # The batch goes as soon as there is another node.
+    joiner.link(Peer(2), LinkState.UP, Micros(5))
     assert [e.message.round for e in joiner.take() if isinstance(e, Send)] == [1]
 
 
 def test_a_broken_link_costs_another_round_and_no_second_hand_over() -> None:
     net = Net([(1, 2), (2, 3)], {2: (1, 0), 3: (1, 1)})
-    net.lose.add((3, 2))  # 3 gets it, its report does not come
+    # 3 gets the batch, and its report does not come.
+    net.lose.add((3, 2))
     net.publish(1, batch())
     net.lose.clear()
     net.link(2, 3, LinkState.DOWN, 1000)
     net.run(1000)
-    assert net.machines[1].receipts == []  # not whole: 3 is waited for
+    # The round is not whole, because 3 is waited for.
+    assert net.machines[1].receipts == []
     net.link(2, 3, LinkState.UP, 2000)
     net.wake(1_000_000)
     assert net.machines[1].receipts == [(1, 1, (2, 1))]
@@ -282,13 +289,15 @@ def test_reports_that_lie_change_nothing_for_others() -> None:
     for peer in (2, 3):
         flood.link(Peer(peer), LinkState.UP, Micros(0))
     flood.engine.publish(batch(), Micros(0))
-    flood.receive(Peer(7), Report(1, 1, 1, 0, True, (9, 9)), Micros(0))  # no neighbour
+    # 7 is no neighbour.
+    flood.receive(Peer(7), Report(1, 1, 1, 0, True, (9, 9)), Micros(0))
     flood.take()
     flood.receive(Peer(2), Report(1, 1, 1, 0, True, (1, 1, 1)), Micros(0))
     effects = flood.take()
     assert [type(e.record) for e in effects if isinstance(e, Note)] == [Rejected]
     flood.receive(Peer(2), Report(1, 1, 1, 0, True, (1, 0)), Micros(0))
-    flood.receive(Peer(2), Report(1, 1, 1, 0, True, (1, 0)), Micros(0))  # twice
+    # The report comes twice.
+    flood.receive(Peer(2), Report(1, 1, 1, 0, True, (1, 0)), Micros(0))
     flood.receive(Peer(3), Report(1, 1, 1, 0, True), Micros(0))
     assert flood.receipts == [(1, 1, (1, 0))]
 
@@ -307,7 +316,8 @@ def test_sums_stop_where_others_could_no_longer_read_them() -> None:
 
 def test_a_link_that_comes_up_during_a_round_is_part_of_it() -> None:
     net = Net([(1, 2), (3, 4)], {3: (1, 1), 4: (1, 0)})
-    net.slow.add((2, 1))  # the round stays open
+    # The round stays open.
+    net.slow.add((2, 1))
     net.publish(1, batch())
     net.slow.clear()
     net.link(2, 3, LinkState.UP, 1)
@@ -345,16 +355,18 @@ def test_a_neighbour_that_comes_back_after_its_report_is_not_counted_twice() -> 
 
 def test_nobody_waits_in_a_circle_when_a_relay_forgets() -> None:
     net = Net([(1, 2), (2, 3), (3, 4), (4, 2)], {3: (1, 1), 4: (1, 0)})
+    # 3 and 4 have the batch from 2, and each waits for the other's report.
     net.lose |= {
         (3, 4),
         (4, 3),
         (3, 2),
         (4, 2),
-    }  # 3 and 4 have it from 2 and wait for each other's word
+    }
     net.publish(1, batch())
     net.lose.clear()
     before = net.machines[2]
-    for a in (1, 3, 4):  # 2 crashes, and comes back with no memory
+    # 2 crashes, and comes back with no memory.
+    for a in (1, 3, 4):
         net.link(a, 2, LinkState.DOWN, 1000)
     net.machines[2] = Owned(2, restarted=True)
     for a in (3, 4, 1):
@@ -364,4 +376,5 @@ def test_nobody_waits_in_a_circle_when_a_relay_forgets() -> None:
         net.wake(second * SECOND)
     assert net.machines[1].receipts == [(1, 1, (2, 1))]
     assert net.handed == {1: 1, 2: 1, 3: 1, 4: 1}
-    assert len(before.handed) == 1  # 2 has it in each of its two lives
+    # 2 has the batch in each of its two lives.
+    assert len(before.handed) == 1

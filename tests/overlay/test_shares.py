@@ -1,4 +1,4 @@
-"""Shares: who fills a table pushes out only what is its own."""
+"""Shares: a link that fills a table pushes out only its own entries."""
 
 from __future__ import annotations
 
@@ -44,9 +44,8 @@ def test_links_that_are_gone_make_room_first() -> None:
         table.add(key, "gone", 1)
         table.add(key + 10, "here", 2)
     table.closed(1)
-    assert (
-        table.use(0, 3) == "gone"
-    )  # somebody else brings it now: it is not forgotten with the others
+    # Another link brings the entry now, so it is not forgotten with the others.
+    assert table.use(0, 3) == "gone"
     for key in range(20, 23):
         assert table.add(key, "new", 4)
     assert {key for key, _ in table.items()} == {0, 10, 11, 12, 13, 20, 21, 22}
@@ -71,7 +70,9 @@ def test_bounds_hold_whatever_happens(steps: list[tuple[int, int, str]]) -> None
 
 
 def test_a_peer_that_invents_publishers_makes_a_node_forget_nobody_else() -> None:
-    """The hole that was known to be open: 65,536 invented publishers, and a batch would be handed over twice."""
+    """An attack that worked once: 65,536 invented publishers, and a batch would be handed over
+    twice.
+    """
     handed: list[Batch] = []
 
     def arrive(batch: Batch, now: Micros, *_: object) -> tuple[int, ...]:

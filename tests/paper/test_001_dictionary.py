@@ -1,4 +1,7 @@
-"""Seed 001, section 2: the dictionary-based model. Examples 1 and 2, and the two ways to agree on predicate order."""
+"""Seed 001, section 2: the dictionary-based model.
+
+Examples 1 and 2, and the two ways to agree on predicate order.
+"""
 
 from __future__ import annotations
 
@@ -45,16 +48,18 @@ def test_example_2_individual_predicates() -> None:
 
     assert before("class = 'auctions'", "class = 'weather'")
     assert before("year = 2002", "year = 2003")
-    assert before("year = 3", "year = 2002")  # as numbers, not as digits
+    # As numbers, not as digits.
+    assert before("year = 3", "year = 2002")
     assert before("year = -1", "year = 0")
 
 
 def test_order_by_name() -> None:
     """Reference: section 2, "a lexicographic order based on attributes names".
 
-    By name, `category` and `city` lead. f3 < f2 stands, since they differ in the year only; the weather filters are led by
-    their city, so that Geneva (f1) comes before Paris (f4). The order printed in the seed is the advertised one, with
-    `class` first; a schema whose names sort that way gives it by name as well.
+    By name, `category` and `city` lead. f3 < f2 stands, since they differ in the year only. The
+    weather filters are led by their city, so that Geneva (f1) comes before Paris (f4). The order
+    printed in the seed is the advertised one, with `class` first. A schema whose names sort that
+    way gives it by name as well.
     """
     assert in_order(Schema.parse(DDL, "name")) == ["f3", "f2", "f1", "f4"]
     shuffled = Schema.parse(
@@ -69,7 +74,8 @@ def test_order_by_name() -> None:
         "city": "e_city",
     }
     schema = Schema.parse(
-        "year INT, e_city STRING, d_type STRING, c_country STRING, b_category STRING, a_class STRING",
+        "year INT, e_city STRING, d_type STRING, c_country STRING, b_category STRING, a_class "
+        "STRING",
         "name",
     )
     filters = {}
@@ -81,7 +87,10 @@ def test_order_by_name() -> None:
 
 
 def test_file_sharing_requests() -> None:
-    """Reference: section 2, "*title*, associated with the operator *contains* and *size*, associated with the operator *>*"."""
+    """Reference: section 2, "*title*, associated with the operator *contains*".
+
+    "And *size*, associated with the operator *>*".
+    """
     schema = Schema.parse("title STRING, size BIGINT")
     wanted = Filter.parse("title LIKE '%skip%' AND size > 1000", schema)
     assert wanted.matches({"title": "a skip list", "size": 1001})

@@ -1,4 +1,6 @@
-"""Seed 000 (US 2012/0016979 A1): one test a claim from 1 to 7, the pseudo-code of figure 4, figure 2, and what the text promises.
+"""Seed 000 (US 2012/0016979 A1): one test for each claim from 1 to 7, and others.
+
+They test the pseudo-code of figure 4, figure 2, and the promises of the text.
 
 Claims 8 to 20 say the same of a system and of a program. Paragraphs are those of the publication.
 """
@@ -29,7 +31,8 @@ from gossamer.overlay.interest.record import Record, ViewChange, read_stamp, top
 from worldnet import Net, Place, befriend, sends, single, through_codec, told
 
 NEWS = (Flip, Flips, News)
-AT_PEACE = {"suspect_after": 1000 * SECOND}  # for neighbours that exist only in a test
+# For neighbours that exist only in a test.
+AT_PEACE = {"suspect_after": 1000 * SECOND}
 
 
 def counter(record: Record, topic: str) -> int | None:
@@ -50,11 +53,14 @@ def all_know(net: Net, number: int) -> bool:
     return all(net.knows(observer, number) for observer in range(len(net.places)))
 
 
-# ------------------------------------------------------------------------------------------------------------------ claims
+# ------------------------------------------------------------ claims
 
 
 def test_claim_1_updates_are_differences_that_travel_over_a_k_connected_overlay() -> None:
-    """Claim 1; paragraphs 9, 29, 39: connect, monitor, determine, generate differences, propagate to the K neighbours."""
+    """Claim 1; paragraphs 9, 29, 39.
+
+    Connect, monitor, determine, generate differences, propagate to the K neighbours.
+    """
     net = settled(12, k=4)
     assert vertex_connectivity(net.adjacency()) >= 4
     for number in range(12):
@@ -68,7 +74,8 @@ def test_claim_1_updates_are_differences_that_travel_over_a_k_connected_overlay(
         (place, to, message) for _, place, to, message, _ in net.sent if isinstance(message, NEWS)
     ]
     for place, to, message in news:
-        assert to in net[place.number].neighbours  # over the overlay and nowhere else
+        # Over the overlay and nowhere else.
+        assert to in net[place.number].neighbours
         [diff] = message.diffs
         assert isinstance(diff, Diff)
         assert {diff.changes[at : at + 8] for at in range(0, len(diff.changes), 12)} == {
@@ -83,7 +90,10 @@ def test_claim_1_updates_are_differences_that_travel_over_a_k_connected_overlay(
 
 
 def test_claim_2_news_that_arrives_is_sent_on_to_the_neighbours() -> None:
-    """Claim 2; paragraphs 30, 31, 52: in response to an update from one neighbour, an update to the others."""
+    """Claim 2; paragraphs 30, 31, 52.
+
+    In response to an update from one neighbour, an update goes to the others.
+    """
     node = single(1, config={"k": 4, **AT_PEACE})
     for peer in (11, 12, 13, 14):
         befriend(node, peer)
@@ -94,16 +104,20 @@ def test_claim_2_news_that_arrives_is_sent_on_to_the_neighbours() -> None:
     assert node.deadline <= SECOND + 1 + 2 * node.config.coalesce + 1
     effects = node.wake(node.deadline)
     [send] = [effect for effect in effects if getattr(effect, "message", None) == change]
-    assert set(send.to) == {13, 14}  # not to whoever told it, nor to the node it is about
+    # Neither to the sender of the news, nor to the node that it is about.
+    assert set(send.to) == {13, 14}
 
 
 def test_claim_3_a_threshold_of_changes_starts_a_round() -> None:
-    """Claim 3; paragraphs 33, 41: "initiated whenever the subscriptions and the un-subscriptions exceed a specified threshold"."""
-    net = settled(
-        8, k=3, threshold=4, coalesce=0, period=0, beat=1000 * SECOND
-    )  # no other trigger, and no repair
+    """Claim 3; paragraphs 33, 41.
+
+    "Initiated whenever the subscriptions and the un-subscriptions exceed a specified threshold".
+    """
+    # No other trigger and no repair.
+    net = settled(8, k=3, threshold=4, coalesce=0, period=0, beat=1000 * SECOND)
     for machine in net.machines:
-        machine._gossip.round([])  # what is left over from the start
+        # These changes are left over from the start.
+        machine._gossip.round([])
     net.sent = []
     net.subscribe(2, "a", "b")
     net.unsubscribe(2, "a")
@@ -114,14 +128,18 @@ def test_claim_3_a_threshold_of_changes_starts_a_round() -> None:
     assert {to for _, _, to, _, _ in net.sent} == set(net[2].neighbours)
     for _, _, _, message, _ in net.sent:
         assert isinstance(message, News)
-        assert len(message.diffs[0].changes) == 3 * 12  # a, b, c: four changes of three topics
+        # a, b, c: four changes of three topics.
+        assert len(message.diffs[0].changes) == 3 * 12
     assert all(
         net.knows(place.number, 2) for place in net.places if place.peer in net[2].neighbours
     )
 
 
 def test_claim_4_names_travel_as_hashes_and_messages_are_smaller() -> None:
-    """Claim 4; paragraphs 34, 42: "stored as hashed values to reduce size of statuses update messages"."""
+    """Claim 4; paragraphs 34, 42.
+
+    "Stored as hashed values to reduce size of statuses update messages".
+    """
     names = [
         f"market.equities.{venue}.level-2.depth-of-book.{n}"
         for venue in ("zurich", "geneva")
@@ -141,13 +159,15 @@ def test_claim_4_names_travel_as_hashes_and_messages_are_smaller() -> None:
         topic_hash(name) for name in names
     }
     assert len(topic_hash("x" * 10_000)) == 8
-    assert (
-        through_codec(Flip(2**64 - 1, 2**32 - 1, 2**32 - 1, 2**64 - 1, 2**31))[1] <= 42
-    )  # the longest there is
+    # The longest there is.
+    assert through_codec(Flip(2**64 - 1, 2**32 - 1, 2**32 - 1, 2**64 - 1, 2**31))[1] <= 42
 
 
 def test_claim_5_a_hidden_leave_shows_by_the_leave_counter() -> None:
-    """Claim 5; paragraphs 35, 43: left and wanted again between two gossip sessions; the data must be retrieved again."""
+    """Claim 5; paragraphs 35, 43.
+
+    A topic is left and wanted again between two gossip sessions. The data must be retrieved again.
+    """
     net = settled(8, k=3, threshold=0, coalesce=0, period=SECOND)
     net.subscribe(2, "kept", "left")
     net.settle()
@@ -156,9 +176,8 @@ def test_claim_5_a_hidden_leave_shows_by_the_leave_counter() -> None:
         place.changes.clear()
     before = net[2].record
     net.unsubscribe(2, "left"), net.subscribe(2, "left")
-    assert (
-        net[2].record.topics == before.topics
-    )  # "the current status is equal to the previous status"
+    # "the current status is equal to the previous status"
+    assert net[2].record.topics == before.topics
     net.settle()
     for place in net.places:
         if place.number != 2:
@@ -169,7 +188,10 @@ def test_claim_5_a_hidden_leave_shows_by_the_leave_counter() -> None:
 
 @pytest.mark.parametrize("mode", ["diff", "whole"])
 def test_claim_6_a_newly_detected_neighbour_is_sent_the_updated_state(mode: str) -> None:
-    """Claim 6; paragraphs 37, 44, 54: a newcomer that knows nobody gets all of it from whom it meets."""
+    """Claim 6; paragraphs 37, 44, 54.
+
+    A newcomer that knows nobody gets all of it from the node that it meets.
+    """
     net = Net(10, k=3, start=False, news=mode)
     for number in range(9):
         net.start(number)
@@ -194,11 +216,15 @@ def test_claim_6_a_newly_detected_neighbour_is_sent_the_updated_state(mode: str)
 
 @pytest.mark.parametrize("source", ["user", "service of the overlay", "service outside"])
 def test_claim_7_users_and_services_may_subscribe_and_unsubscribe(source: str) -> None:
-    """Claim 7; paragraphs 38, 45: "user request, overlay network services, and services external to the overlay network"."""
+    """Claim 7; paragraphs 38, 45.
+
+    "User request, overlay network services, and services external to the overlay network".
+    """
     net = settled(6, k=2)
     net.subscribe(3, "a", source=source)
     net.until(lambda: all(net.peer(3) in machine.interested("a") for machine in net.machines), 1)
-    net.subscribe(3, "a", source="another")  # it is wanted until nobody wants it
+    # The topic is wanted until no source wants it.
+    net.subscribe(3, "a", source="another")
     net.unsubscribe(3, "a", source=source)
     net.run(1)
     assert all(net.peer(3) in machine.interested("a") for machine in net.machines)
@@ -206,7 +232,7 @@ def test_claim_7_users_and_services_may_subscribe_and_unsubscribe(source: str) -
     net.until(lambda: not any(machine.interested("a") for machine in net.machines), 1)
 
 
-# ------------------------------------------------------------------------------------------------------------- pseudo-code
+# ------------------------------------------------------------ pseudo-code
 
 
 def test_paragraph_47_subscribe() -> None:
@@ -221,22 +247,30 @@ def test_paragraph_47_subscribe() -> None:
 
 
 def test_paragraph_49_unsubscribe() -> None:
-    """unSubCounter++; interest(P) := interest(P) \\ {(T, C)}; S[P] := (P, ++S[P].ts, interest(P))."""
+    """unSubCounter++; interest(P) := interest(P) \\ {(T, C)}.
+
+    S[P] := (P, ++S[P].ts, interest(P)).
+    """
     node = single(1)
     for leaves in range(3):
         node.subscribe("T", Micros(0))
-        assert counter(node.record, "T") == leaves  # one counter a node, as in the seed
+        # The node has one counter, as in the seed.
+        assert counter(node.record, "T") == leaves
         version = node.record.version
         node.unsubscribe("T", Micros(0))
         assert node.record.version == version + 1
         assert counter(node.record, "T") is None
     node.unsubscribe("T", Micros(0))
     node.subscribe("U", Micros(0))
-    assert counter(node.record, "U") == 3  # what is not wanted cannot be left
+    # A topic that is not wanted cannot be left.
+    assert counter(node.record, "U") == 3
 
 
 def test_paragraph_51_a_round_sends_what_has_accumulated_since_the_previous_one() -> None:
-    """ "Send all news accumulated since the previous round to all neighbors"; "Deliver ViewChange incl. each Pi with changed"."""
+    """ "Send all news accumulated since the previous round to all neighbors".
+
+    "Deliver ViewChange incl. each Pi with changed".
+    """
     node = single(1, config={"threshold": 0, "coalesce": 0, "period": SECOND, **AT_PEACE})
     befriend(node, 11), befriend(node, 12)
     node._gossip.round([])
@@ -291,13 +325,15 @@ def test_paragraph_53_a_new_neighbour_gets_the_state_and_propagates_only_news() 
         if place.number != 8 and to != net.peer(8) and isinstance(message, News)
         for record in message.records
     ]
-    assert set(among_others) == {
-        net.peer(8)
-    }  # what went round was the newcomer's own record: that was news
+    # The newcomer's own record went round, because that was news.
+    assert set(among_others) == {net.peer(8)}
 
 
 def test_paragraph_53_the_state_is_updated_based_on_instances() -> None:
-    """ "Update S based on instances": the later instance of a node's interest stands, whichever arrives later."""
+    """ "Update S based on instances".
+
+    The later instance of a node's interest stands, whichever arrives later.
+    """
     node = single(1)
     befriend(node, 11)
     instances = [
@@ -321,7 +357,7 @@ def test_paragraph_53_the_state_is_updated_based_on_instances() -> None:
         assert node.view.members[Peer(77)].record == best
 
 
-# ------------------------------------------------------------------------------------------------------ figures and promises
+# ------------------------------------------------------------ figures and promises
 
 
 def test_figure_2_eight_processes_with_three_neighbours_each() -> None:
@@ -353,7 +389,10 @@ def hops_of_a_change(net: Net, number: int) -> list[int]:
 
 @pytest.mark.parametrize("nodes", [8, 16, 32, 64])
 def test_paragraph_33_a_change_is_known_within_log_n_on_average(nodes: int) -> None:
-    """ "Within O(log(N)) time on average, with a worst case scenario of O(N)": hops, which rounds take one each of."""
+    """ "Within O(log(N)) time on average, with a worst case scenario of O(N)".
+
+    These are hops, and a round makes one hop.
+    """
     net = settled(nodes, k=4)
     hops = [hops_of_a_change(net, number) for number in range(0, nodes, nodes // 4)]
     assert mean(mean(some) for some in hops) <= math.log2(nodes)
@@ -362,7 +401,10 @@ def test_paragraph_33_a_change_is_known_within_log_n_on_average(nodes: int) -> N
 
 
 def test_paragraph_33_the_worst_case_is_n_hops() -> None:
-    """A ring (K = 2) is the widest overlay there is; even there no change needs more than N hops."""
+    """A ring (K = 2) is the widest overlay there is.
+
+    Even there no change needs more than N hops.
+    """
     for nodes in (3, 8, 15):
         net = settled(nodes, k=2)
         assert max(hops_of_a_change(net, 1)) <= nodes
@@ -384,7 +426,10 @@ def test_paragraph_35_any_leave_between_two_sessions_is_seen() -> None:
 
 
 def test_paragraph_36_the_overlay_stays_k_connected_when_processes_join_and_leave() -> None:
-    """ "Maintained even in the case of a process leaving or joining", "establishing and omitting connection ... ad hoc"."""
+    """ "Maintained even in the case of a process leaving or joining".
+
+    "Establishing and omitting connection ... ad hoc".
+    """
     net = settled(10, k=3)
     for step in range(10):
         if step % 2:
@@ -403,13 +448,12 @@ def test_paragraph_36_the_overlay_stays_k_connected_when_processes_join_and_leav
         net.settle()
         assert vertex_connectivity(net.adjacency()) >= 3
         net.run(3)
-        assert (
-            vertex_connectivity(net.adjacency()) >= 3
-        )  # and after what is not needed has been closed
+        # After the links that are not needed have been closed, too.
+        assert vertex_connectivity(net.adjacency()) >= 3
 
 
 def test_paragraph_19_a_process_that_ceases_leaves_all_its_topics() -> None:
-    """ "Any scenario in which a process disconnects or ceases to be active also results in un-subscription"."""
+    """A process that "disconnects or ceases to be active also results in un-subscription"."""
     for how in ("crash", "leave"):
         net = settled(6, k=2)
         net.subscribe(2, "a", "b")
@@ -431,7 +475,10 @@ def test_paragraph_19_a_process_that_ceases_leaves_all_its_topics() -> None:
 
 
 def test_paragraph_42_hashing_reduces_the_data_of_an_update() -> None:
-    """ "Hashing may significantly reduce the amount of data": a pair costs 12 bytes, whatever the length of its name."""
+    """ "Hashing may significantly reduce the amount of data".
+
+    A pair costs 12 bytes, whatever the length of its name.
+    """
     sizes = {}
     for length in (8, 80, 200):
         node = single(1)
@@ -453,7 +500,10 @@ def test_paragraph_54_a_network_at_rest_exchanges_no_state() -> None:
 
 
 def test_the_variant_of_the_seed_stays_selectable() -> None:
-    """Paragraph 51 sends (Pi, ts, interest(Pi)): the whole interest of whoever changed. ``news="whole"`` does; it costs more."""
+    """Paragraph 51 sends (Pi, ts, interest(Pi)): the whole interest of the node that changed.
+
+    ``news="whole"`` does so, and costs more.
+    """
     bytes_of = {}
     for mode in ("whole", "diff"):
         net = settled(8, k=3, news=mode)

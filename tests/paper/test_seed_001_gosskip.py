@@ -1,4 +1,7 @@
-"""Seed 001, GosSkip: one test per claim, from Figure 1 to section 5. Section 2's order is in test_001_dictionary.py."""
+"""Seed 001, GosSkip: one test for each claim, from Figure 1 to section 5.
+
+Section 2's order is in test_001_dictionary.py.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,8 @@ from gossamer.overlay.skiplist.position import Position
 from gossamer.sim.network import Packet
 from gossamer.sim.world import Node
 
-pytestmark = pytest.mark.slow  # all of it together takes seconds
+# All tests together take seconds.
+pytestmark = pytest.mark.slow
 
 NOW = Micros(0)
 
@@ -63,7 +67,10 @@ def row(size: int) -> Row:
 
 
 def test_example_1_in_the_list() -> None:
-    """Section 2: "f3 < f2 < f4 < f1"; "once subscription filters are ordered, they are mapped to the overlay structure"."""
+    """Section 2: "f3 < f2 < f4 < f1".
+
+    "Once subscription filters are ordered, they are mapped to the overlay structure".
+    """
     schema = Schema.parse(
         "class STRING, category STRING, country STRING, type STRING, city STRING, year INT"
     )
@@ -94,13 +101,15 @@ def test_figure_1() -> None:
     def send(level: int, sender: int, receiver: int) -> None:
         assert peers[receiver].hear(level, peers[sender].message(level), (), NOW) is None
 
-    send(0, 1, 2)  # step 1: (Id1, d1, 0)
+    # Step 1: (Id1, d1, 0).
+    send(0, 1, 2)
     assert peers[2].out[0] == (Item(at(1), 1),), "step 2: peer 2 increments the counter"
     send(0, 2, 3)
     assert peers[3].lefts[1] is not None
     assert peers[3].lefts[1].at == at(1), "step 3: peer 3 adds Id1 to its neighbour set"
     assert peers[3].out[0] == (Item(at(2), 1),), "and does not gossip it further"
-    send(1, 3, 1)  # level 1 goes leftward
+    # Level 1 goes leftward.
+    send(1, 3, 1)
     assert peers[1].rights[1] is not None
     assert peers[1].rights[1].at == at(3), (
         "peer 1 learns about peer 3 when it receives a level-1 message from it"
@@ -116,7 +125,10 @@ def test_figure_1() -> None:
 
 
 def test_erratum_the_counter_stops_at_k_less_one() -> None:
-    """3.1 says of higher levels "when the counter exceeds k"; Figure 2 line 11 says k - 1, and only that gives spans of k**l."""
+    """3.1 says of higher levels "when the counter exceeds k".
+
+    Figure 2 line 11 says k - 1, and only that gives spans of k**l.
+    """
     for k in (2, 3, 4):
         chain = [
             Entry((bytes([number]), number), SkipConfig(k=k), Random(0))
@@ -130,7 +142,10 @@ def test_erratum_the_counter_stops_at_k_less_one() -> None:
 
 
 def test_a_message_has_at_most_k_entries_whatever_the_size() -> None:
-    """3.1: "the size of the gossip message (in terms of entries) is limited to k entries irrespective of the network size"."""
+    """3.1: "the size of the gossip message (in terms of entries) is limited to k entries".
+
+    It is "irrespective of the network size".
+    """
     for k in (2, 3):
         for count in (8, 40):
             run = perfect_list(count, k=k, seed=count)
@@ -138,7 +153,10 @@ def test_a_message_has_at_most_k_entries_whatever_the_size() -> None:
 
 
 def test_even_levels_go_right_and_odd_ones_left() -> None:
-    """3.1: "if the level is an even number, the message is forwarded to the right: else to the left"."""
+    """3.1: "if the level is an even number, the message is forwarded to the right".
+
+    "Else to the left".
+    """
     run = perfect_list(33, seed=1)
     del run.gossip[:]  # type: ignore[attr-defined]
     run.wait(40)
@@ -159,7 +177,11 @@ def test_the_number_of_links_is_bounded() -> None:
 
 
 def test_a_perfect_skip_list() -> None:
-    """Footnote 1 and section 5: "in a perfect Skip list, level h pointer traverses exactly 2^h nodes"; footnote 3: a circle."""
+    """Footnote 1 and section 5: "in a perfect Skip list, level h pointer traverses exactly 2^h
+    nodes".
+
+    Footnote 3 makes it a circle.
+    """
     run = perfect_list(37, seed=3)
     perfection, circle = check.Perfection(), check.Circle()
     perfection.look(run.entries(), 2)
@@ -189,7 +211,10 @@ def test_lower_levels_are_gossiped_more_often() -> None:
 
 @pytest.mark.slow
 def test_lower_levels_are_more_accurate_under_churn() -> None:
-    """3.2: "lower level links are maintained with more accurately (in terms of link length) in the presence of join/leave"."""
+    """3.2: "lower level links are maintained with more accurately (in terms of link length)".
+
+    This is "in the presence of join/leave".
+    """
     found = measure(Setup(entries=100, events=50, churn=1.0, churn_s=40, seed=6))
     errors = found.link_error_by_level
     assert errors[0] < errors[1] < errors[2] < errors[4]
@@ -200,7 +225,10 @@ def test_lower_levels_are_more_accurate_under_churn() -> None:
 
 
 def test_a_join_progresses_until_the_place_is_found() -> None:
-    """3.3: "simply sends a join message to a peer already participating"; "inserted still preserving the sorted order"."""
+    """3.3: "simply sends a join message to a peer already participating".
+
+    "Inserted still preserving the sorted order".
+    """
     run = perfect_list(31, seed=7)
     newcomer = Watched(
         Setup(entries=32, events=0, seed=7),
@@ -223,7 +251,10 @@ def test_a_join_progresses_until_the_place_is_found() -> None:
 
 
 def test_leaving_by_silence() -> None:
-    """3.3: "it just stops gossiping messages. Besides, its neighbours detect"; "a new level 0 link is created by peers besides"."""
+    """3.3: "it just stops gossiping messages. Besides, its neighbours detect".
+
+    "A new level 0 link is created by peers besides".
+    """
     run = perfect_list(16, seed=8)
     gone = run.world.nodes[6]
     run.world.crash(gone, silent=True)
@@ -235,7 +266,10 @@ def test_leaving_by_silence() -> None:
 
 
 def test_events_reach_contiguous_matches_and_end_by_local_knowledge() -> None:
-    """3.4: "a matching peer ... will check whether they are other interested peers (contiguous) and forward them the event"."""
+    """3.4: "a matching peer ... will check whether they are other interested peers (contiguous)".
+
+    It will "forward them the event".
+    """
     for routing in ("paper", "gossamer"):
         run = perfect_list(
             24,
@@ -253,7 +287,7 @@ def test_events_reach_contiguous_matches_and_end_by_local_knowledge() -> None:
 
 
 def test_a_publisher_outside_the_overlay_contacts_a_peer() -> None:
-    """3.4: "peers publishing events are either part of the overlay or are able to contact a peer participating"."""
+    """3.4: publishing peers "are either part of the overlay or are able to contact a peer"."""
     run = perfect_list(20, seed=10)
     outsider = run.world.nodes[3]
     run.unsubscribe(outsider, 3)
@@ -265,7 +299,10 @@ def test_a_publisher_outside_the_overlay_contacts_a_peer() -> None:
 
 
 def test_proxy_filters() -> None:
-    """3.4: many events without interested subscribers overload the closest nodes; a "proxy filter" towards the publisher helps."""
+    """3.4: many events without interested subscribers overload the closest nodes.
+
+    A "proxy filter" towards the publisher helps.
+    """
     found = measure(Setup(entries=30, events=0, seed=11))
     assert found.gap_load["before"] == 1.0, "every one of them comes to the same dead end"
     assert found.gap_load["after"] <= 0.1, "only those that were on the way before the first report"
@@ -275,15 +312,22 @@ def test_proxy_filters() -> None:
 
 
 def test_special_routing_entries() -> None:
-    """3.5: stored by "the peers having values between v1 and v2", and by "the smallest value in the overlay but still > v2"."""
+    """3.5: stored by "the peers having values between v1 and v2".
+
+    Also by "the smallest value in the overlay but still > v2".
+    """
     texts = ["size BETWEEN 25 AND 65", *(f"size = {10 * number}" for number in range(12))]
     run = perfect_list(13, SeedRanges, texts, ranges="entries", seed=12)
     run.wait(5)
 
     def keepers() -> list[int]:
         owner = run.world.nodes[0].peer
-        return [node.index for node in run.live() for e in cast(SkipList, node.machine).entries.values()
-                if any(not mark.gone and mark.owner[1] == owner for mark, _ in e.marks.values())]  # fmt: skip
+        return [
+            node.index
+            for node in run.live()
+            for e in cast(SkipList, node.machine).entries.values()
+            if any(not mark.gone and mark.owner[1] == owner for mark, _ in e.marks.values())
+        ]
 
     assert sorted(keepers()) == [4, 5, 6, 7, 8], "30, 40, 50, 60, and 70, the first beyond"
     for size, takers in ((25, 1), (26, 1), (40, 2), (65, 1), (66, 0), (24, 0), (60, 2), (20, 1)):
@@ -298,7 +342,10 @@ def test_special_routing_entries() -> None:
 
 
 def test_wildcards() -> None:
-    """3.5: a trailing wildcard "can be handled like a normal range query"; one in the middle needs "another set of extensions"."""
+    """3.5: a trailing wildcard "can be handled like a normal range query".
+
+    One in the middle needs "another set of extensions".
+    """
     texts = [
         "name = 'a' AND type = 't'",
         "name = 'a' AND size = 5",
@@ -317,7 +364,10 @@ def test_wildcards() -> None:
 
 @pytest.mark.slow
 def test_ranges_keep_nothing_at_other_peers() -> None:
-    """Issue 4: by kinds and cells a range costs at most two entries however wide; in the seed's way, one at every peer in it."""
+    """Issue 4: by kinds and cells a range costs at most two entries, however wide it is.
+
+    In the seed's way, it costs one at every peer in it.
+    """
     found = {
         (one.ranges, one.width): one
         for one in compare(Setup(entries=40, events=40, seed=14))
@@ -330,7 +380,10 @@ def test_ranges_keep_nothing_at_other_peers() -> None:
 
 
 def test_covering_and_merging_of_a_nodes_ranges() -> None:
-    """3.5: "filter merging and filter covering relationships can be used to limit the number of range subscriptions stored"."""
+    """3.5: "filter merging and filter covering relationships can be used to limit the number".
+
+    That is the number "of range subscriptions stored".
+    """
     texts = [
         "size BETWEEN 15 AND 45",
         "size BETWEEN 35 AND 75",
@@ -367,22 +420,27 @@ def test_covering_and_merging_of_a_nodes_ranges() -> None:
 
 
 def test_popular_values_do_not_overload_a_peer() -> None:
-    """Section 1: DHT approaches send all that is popular to one peer; here those who want it get it, and nobody else much."""
+    """Section 1: DHT approaches send all popular events to one peer.
+
+    Here the peers that want them get them, and the others get little.
+    """
     setup = Setup(entries=120, events=400, workload="zipf", seed=20)
     found = measure(setup)
     assert found.good, found.violations
     assert found.expected > 5 * 400, "popular: an event has many takers"
     rows = make(setup).rows
-    at_one_key = max(rows.count(one) for one in rows) / len(
-        rows
-    )  # what a DHT puts on the peer of the most popular value
+    # A DHT puts this on the peer of the most popular value.
+    at_one_key = max(rows.count(one) for one in rows) / len(rows)
     assert found.noise.max < at_one_key / 2
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workload", ["synthetic", "trace"])
 def test_the_static_experiment(workload: str) -> None:
-    """Section 4: 1000 filters, 2500 events, k = 2. The seed: most common 4 hops, bound 9.96, hottest peer 1.2 % noise."""
+    """Section 4: 1000 filters, 2500 events, k = 2.
+
+    The seed: most common 4 hops, bound 9.96, hottest peer 1.2 % noise.
+    """
     found = measure(Setup(entries=1_000, events=2_500, workload=workload, seed=7))
     assert found.good, found.violations
     assert found.missed == found.duplicate == found.spurious == 0
@@ -394,7 +452,10 @@ def test_the_static_experiment(workload: str) -> None:
 
 
 def test_routing_in_a_dynamic_setting() -> None:
-    """Section 4, Figure 5, at a tenth of its size: an event to each newcomer just after its level-0 links."""
+    """Section 4, Figure 5, at a tenth of its size.
+
+    An event goes to each newcomer just after its level-0 links.
+    """
     found = measure(Setup(entries=100, grow_from=30, workload="trace", seed=15))
     assert found.good, found.violations
     assert found.events == 70
@@ -406,7 +467,10 @@ def test_routing_in_a_dynamic_setting() -> None:
 
 
 def test_the_same_structure_for_search() -> None:
-    """Section 5: "the data structure it provides could be used in various contexts such as for efficient search"."""
+    """Section 5: "the data structure it provides could be used in various contexts".
+
+    One of them is "efficient search".
+    """
     run = perfect_list(64, seed=16)
     keys = sorted(entry.at for entry in run.entries())
     machine = cast(SkipList, run.world.nodes[0].machine)
@@ -418,7 +482,10 @@ def test_the_same_structure_for_search() -> None:
 
 
 def test_no_randomness_in_the_structure() -> None:
-    """Section 1: "GosSkip eventually builds a perfect Skip list in a deterministic fashion": whatever the seed, the same links."""
+    """Section 1: "GosSkip eventually builds a perfect Skip list in a deterministic fashion".
+
+    Whatever the seed is, the links are the same.
+    """
     shapes = []
     for seed in (17, 18):
         run = perfect_list(19, seed=seed)
@@ -436,7 +503,10 @@ def test_a_join_message_is_small_and_goes_hop_by_hop() -> None:
 
 
 def test_search_over_several_attributes() -> None:
-    """Section 5: "the use of multiple dimensions search": any attributes, equal or in a range, in one question."""
+    """Section 5: "the use of multiple dimensions search".
+
+    One question has any attributes, equal or in a range.
+    """
     texts = [
         f"name = 'n{number % 3}' AND size BETWEEN {number} AND {number + 5}" for number in range(12)
     ]

@@ -1,7 +1,8 @@
-"""Seed 002, "Publish-Subscribe Tree Maintenance over a DHT": one test per claim, example and figure.
+"""Seed 002, "Publish-Subscribe Tree Maintenance over a DHT": tests of claims, examples and figures.
 
-Errata and deviations are in docs/seeds.md. The three properties of section 3 are tests/overlay/tree/test_ring.py, the definitions
-of 3.3 and 3.4 taken literally are tests/overlay/tree/test_reference.py.
+Errata and deviations are in docs/seeds.md. The three properties of section 3 are tests in
+tests/overlay/tree/test_ring.py. The definitions of 3.3 and 3.4 taken literally are tests in
+tests/overlay/tree/test_reference.py.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from gossamer.overlay.tree.wide import CappedTree, WideTree
 from gossamer.sim.network import Packet
 from gossamer.sim.world import Node
 
-pytestmark = pytest.mark.slow  # all of it together takes seconds
+# All tests together take seconds.
+pytestmark = pytest.mark.slow
 
 EXAMPLE = (5, 9, 11, 13, 15)
 STATE_A = {9: (None, (5, 13)), 5: (9, ()), 13: (9, (11, 15)), 11: (13, ()), 15: (13, ())}
@@ -237,13 +239,14 @@ def test_figure_4_the_reconfiguration_area_stays_small(hosts: int) -> None:
                 change = steady.change(ZeroTree(8), ring, Host(key, 1000))
                 areas.append(change.area)
                 changed.append(change.hosts)
-    assert 2 <= fmean(areas) <= 5  # and it does not grow with the hosts
+    # It does not grow with the hosts.
+    assert 2 <= fmean(areas) <= 5
     assert 1.5 <= fmean(changed) <= 3
 
 
 @pytest.mark.parametrize("arity", [3, 4, 8])
 def test_4_1_the_conjecture_wider_trees_are_as_local(arity: int) -> None:
-    """ "Similar conclusions hold for trees with larger values of node degree": so they do, capped or not."""
+    """ "Similar conclusions hold for trees with larger values of node degree", capped or not."""
     for tree in (WideTree(16, arity), CappedTree(16, arity)):
         changes = []
         for seed in range(3):
@@ -291,7 +294,8 @@ def test_4_2_the_network_stays_a_tree_and_two_or_three_hosts_are_contacted() -> 
 
 def test_2_1_subscriptions_lay_the_paths_that_events_follow() -> None:
     run = grow(Setup(hosts=16, key_bits=16, filters="mix", seed=5))
-    assert at_rest(run) == []  # tables are the closure of the subscriptions
+    # Tables are the closure of the subscriptions.
+    assert at_rest(run) == []
     copies = run.copies
     for node in list(run.up.values())[:8]:
         run.publish(node)
@@ -303,10 +307,11 @@ def test_2_1_subscriptions_lay_the_paths_that_events_follow() -> None:
 
 @pytest.mark.parametrize("filters", ["all", "mix"])
 def test_2_1_only_the_reconfiguration_area_hears_of_a_change(filters: str) -> None:
-    """The second subproblem. Beside the area only the way to the successor, from or to which the keys went, hears of it.
+    """The second subproblem: only the area and the way to the successor hear of a change.
 
-    With a mix of filters a newcomer's may be news to everybody, and one that is gone is taken back: that is subscription
-    forwarding, and no reconfiguration.
+    This way is the one from or to which the keys went. With a mix of filters the one of a newcomer
+    may be news to everybody, and one that is gone is taken back. That is subscription forwarding,
+    and no reconfiguration.
     """
     run = grow(Setup(hosts=40, key_bits=16, filters=filters, seed=2))
     changes = Changes(run)
@@ -318,7 +323,8 @@ def test_2_1_only_the_reconfiguration_area_hears_of_a_change(filters: str) -> No
             changes.leave(keys[run.below(len(keys))], 3, fails=turn % 4 == 1)
     if filters == "all":
         assert changes.beyond == [0] * 24
-        assert fmean(changes.announced) <= 6  # of 40 and more
+        # Of 40 and more.
+        assert fmean(changes.announced) <= 6
     assert changes.beyond.count(0) >= 18
     assert at_rest(run) == []
 
@@ -341,6 +347,5 @@ def test_5_the_failure_of_the_root_is_local_here_and_not_in_a_rendezvous_tree() 
             assert at not in way
             way.append(at)
             at = parents[at]
-    assert (
-        max(list(parents.values()).count(host) for host in parents) > 3
-    )  # nobody controls its degree
+    # Nobody controls its degree.
+    assert max(list(parents.values()).count(host) for host in parents) > 3

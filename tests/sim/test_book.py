@@ -1,4 +1,4 @@
-"""The book of bare machines: what it judges, and the traces that it leaves."""
+"""The book of bare machines: its verdicts, and the traces that it leaves."""
 
 from __future__ import annotations
 
@@ -120,7 +120,8 @@ def test_the_traces_hold_everything_in_order(tmp_path: Path) -> None:
     )
     kinds = [type(each.record).__name__ for each in stamped]
     assert kinds == [
-        "Advertised", "Subscribing", "Subscribed", "Published", "Delivered", "Completed", "Unsubscribed",
+        "Advertised", "Subscribing", "Subscribed", "Published", "Delivered", "Completed",
+        "Unsubscribed",
     ]  # fmt: skip
     assert len({each.at for each in stamped}) == len(stamped), "no two at one time"
     records = [each.record for each in stamped]

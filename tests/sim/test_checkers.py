@@ -1,4 +1,4 @@
-"""Each checker can fail: a node broken in one way is caught by the checker for it, and by no other."""
+"""Each checker can fail. A broken node is caught by the checker for its fault, and by no other."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from gossamer.sim.run import Run, make_core, matching
 from gossamer.sim.workload import Shape, Workload, draw
 from gossamer.sim.world import AnyMachine, Node
 
-pytestmark = pytest.mark.slow  # all of it together takes seconds
+# All tests together take seconds.
+pytestmark = pytest.mark.slow
 
 CONFIG = Config(
     nodes=6, degree=3, events=40, subscriptions=60, interval="2ms", seed=5, seconds_max=20.0
@@ -55,7 +56,8 @@ class Mutant(NodeCore):
         return [new for effect in super().link(peer, state, now) for new in self.change(effect)]
 
     def taken(self, number: int, count: int, now: Micros) -> None:
-        pass  # the consumer takes what a mutant hands over, whatever the books say
+        # The consumer takes everything that a mutant hands over, whatever the books say.
+        pass
 
 
 class Stutters(Mutant):
@@ -190,7 +192,7 @@ class RaisesTheFloor(LowersTheFloor):
 
 class _Hoarder(Lives[Any]):
     def use(self, publisher: int, incarnation: int, floor: int, link: int) -> Any:
-        # What it sends is right; what it keeps is not.
+        # Its messages are right, and its tables are not.
         kept = floor if publisher == self._me else 0
         return super().use(publisher, incarnation, kept, link)
 

@@ -27,11 +27,13 @@ from gossamer.sim.churn import (
     schedule,
 )
 
-pytestmark = pytest.mark.slow  # all of it together takes seconds
+# All tests together take seconds.
+pytestmark = pytest.mark.slow
 
 REAL = Path(__file__).parents[2] / ".." / "shared" / "data" / "tor-churn" / "sessions_60d.csv.gz"
 HEAD = "node_id,up_s,down_s,left_censored,right_censored\n"
-# Node a: on since before the log, 10 s away, up 30 s, 20 s away, up 50 s or more. Node b: up 70 s, then gone.
+# Node a: on since before the log, 10 s away, up 30 s, 20 s away, up 50 s or more. Node b: up 70 s,
+# then gone.
 SMALL = HEAD + "a,0,90,1,0\na,100,130,0,0\na,150,200,0,1\nb,20,90,0,0\n"
 
 
@@ -95,7 +97,8 @@ def test_mean_and_rest_agree_with_the_draws(times: Times) -> None:
     drawn = [times.draw(rng) for _ in range(60_000)]
     rests = [times.rest(rng) for _ in range(20_000)]
     assert mean(drawn) == pytest.approx(times.mean, rel=0.06)
-    # Renewal theory: what remains at a random moment has mean E[X^2] / (2 E[X]), and density P(X > t) / E[X].
+    # Renewal theory: the rest at a random moment has mean E[X^2] / (2 E[X]), and density P(X > t) /
+    # E[X].
     assert mean(rests) == pytest.approx(
         mean(length * length for length in drawn) / (2 * mean(drawn)), rel=0.06
     )
@@ -124,7 +127,8 @@ def test_a_file_plain_or_packed_with_its_censored_sessions(tmp_path: Path) -> No
     for path in (plain, str(packed)):
         churn, rng = parse(path), OnlyRandom(4)
         ups = [churn.up(rng) for _ in range(6_000)]
-        # 30 s ended, 50 s went on, 70 s ended: a third and two thirds. The one of unknown age, 90 s, is not among them.
+        # 30 s ended, 50 s went on, 70 s ended: a third and two thirds. The session of unknown age,
+        # 90 s, is not among them.
         assert set(ups) == {30 * SECOND, 70 * SECOND}
         assert ups.count(30 * SECOND) / len(ups) == pytest.approx(1 / 3, abs=0.03)
         assert churn.ups.mean == pytest.approx((30 + 2 * 70) / 3 * SECOND)
@@ -241,7 +245,8 @@ def test_a_schedule_is_sorted_within_the_run_and_without_overlaps(text: str) -> 
     assert list(found) == sorted(found, key=lambda leaving: (leaving.at, leaving.node))
     assert all(0 <= leaving.at < leaving.until <= 90.5 * SECOND for leaving in found)
     assert {leaving.node for leaving in found} <= set(range(300))
-    assert max(leaving.until for leaving in found) == 90.5 * SECOND  # some are away at the end
+    # Some nodes are away at the end.
+    assert max(leaving.until for leaving in found) == 90.5 * SECOND
     nodes: defaultdict[int, list[Leaving]] = defaultdict(list)
     for leaving in found:
         nodes[leaving.node].append(leaving)

@@ -60,7 +60,10 @@ def test_the_past_is_closed() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_calendar_is_as_good_as_one_heap(seed: int) -> None:
-    """Acts push further ones: for now, for the same slot, for a time that is over, for far away; and runs stop in between."""
+    """Acts push further ones: for now, for the same slot, for a past time, for far away.
+
+    Runs stop in between.
+    """
     rng = Random(seed)
     draws = [int(rng.random() * 10 ** int(1 + 6 * rng.random())) - 3 for _ in range(600)]
     clock, left, seen = Clock(), list(draws), []

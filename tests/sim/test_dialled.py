@@ -135,7 +135,8 @@ def test_a_partition_either_way_stops_a_dial_and_healing_joins_nothing() -> None
 def test_hanging_up_lets_what_was_sent_before_arrive() -> None:
     world = joined(dialled_world(2))
     world.nodes[0].machine.out.append(Hangup(Peer(1)))
-    say(world, 0, 1, 1)  # the hangup comes first: this one finds no link
+    # The hangup comes first, and this message finds no link.
+    say(world, 0, 1, 1)
     assert world.nodes[0].machine.links[-1][2] == "DOWN"
     run(world)
     assert world.nodes[1].machine.heard == []
@@ -170,7 +171,8 @@ def test_a_crash_is_noticed_and_a_lost_host_by_its_silence_or_when_it_is_back() 
     world.restart(world.nodes[1])
     wait(world, DETECT * 10)
     assert states(world, 0) == ["UP"]
-    say(world, 0, 1, 2)  # its host is back and knows nothing of this link
+    # The host is back and knows nothing of this link.
+    say(world, 0, 1, 2)
     run(world, world.clock.now + 10_000)
     assert states(world, 0) == ["UP", "DOWN"]
     assert is_empty(world)
@@ -350,9 +352,8 @@ def test_whatever_happens_the_ends_agree_in_the_end(steps: list[tuple[str, int, 
         for other in range(NODES):
             if one != other:
                 node = world.nodes[one]
-                node.machine.say(
-                    world, node, other, message=Word(9)
-                )  # finds links whose far end is gone
+                # It finds links whose far end is gone.
+                node.machine.say(world, node, other, message=Word(9))
     wait(world, 2_000_000)
     for node in world.nodes:
         told: dict[int, list[str]] = {}
@@ -390,10 +391,12 @@ def test_a_node_that_is_needed_goes_when_it_may() -> None:
     wait(world, 20_000)
     assert node.machine is None
     world.restart(node)
-    world.leave(node)  # this time nobody lets it go
+    # This time nobody lets it go.
+    world.leave(node)
     wait(world, 1_000_000)
     world.leave(node)
-    world.restart(node)  # it is to be back before it is gone
+    # It is to be back before it is gone.
+    world.restart(node)
     assert node.incarnation == 1
     wait(world, 1_100_000)
     assert node.incarnation == 2

@@ -56,9 +56,8 @@ def test_matrix_from_a_file_plain_or_packed(tmp_path: Path) -> None:
     model = parse(f"matrix:{packed}", 1)
     pairs = sorted(model.base(a, b) for a, b in ((0, 1), (0, 2), (1, 2)))
     assert pairs == [5_000, 10_000, 15_000]
-    assert (
-        model.base(0, 1) == model.base(1, 0) == model.base(3, 4)
-    )  # more nodes than rows share them
+    # There are more nodes than rows, and nodes share rows.
+    assert model.base(0, 1) == model.base(1, 0) == model.base(3, 4)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,7 @@
-"""Whatever breaks, in whatever order: once all is mended, every link is up at both ends and carries messages."""
+"""Links break in any order.
+
+Once all is mended, every link is up at both ends and carries messages.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +93,8 @@ class Breaker:
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(actions, max_size=25))
-# A clog that went while the link was broken: the link survived, and what the clog had held never came.
+# A clog went while the link was broken. The link survived, and the messages that the clog had held
+# never came.
 @example([("one-way", 1, 0), ("clog", 0, 0), ("say", 0, 0), ("say", 0, 0), ("unclog", 0, 1110)])
 def test_all_is_mended(steps: list[tuple[str, int, int]]) -> None:
     breaker = Breaker()
@@ -125,7 +129,10 @@ def test_all_is_mended(steps: list[tuple[str, int, int]]) -> None:
 
 
 def assert_regular(told: list[str]) -> None:
-    """UP and DOWN alternate; FULL and READY alternate, and only while it is UP; at the end it is UP and READY."""
+    """UP and DOWN alternate. FULL and READY alternate, and only while the link is UP.
+
+    At the end it is UP and READY.
+    """
     up = full = False
     for state in told:
         if state in ("UP", "DOWN"):

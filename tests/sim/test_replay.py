@@ -9,7 +9,8 @@ import sys
 
 import pytest
 
-pytestmark = pytest.mark.slow  # whole runs, many of them
+# These are whole runs, and many of them.
+pytestmark = pytest.mark.slow
 
 
 def output(hash_seed: str, *arguments: str) -> str:

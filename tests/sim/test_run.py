@@ -11,7 +11,8 @@ from gossamer.sim import Config, Workload, simulate
 from gossamer.sim.faults import Clogging, Crash, FullDisk, Leave, Partition, Pause, Swizzle
 from gossamer.sim.graph import neighbours
 
-pytestmark = pytest.mark.slow  # all of it together takes seconds
+# All tests together take seconds.
+pytestmark = pytest.mark.slow
 
 WEATHER = Workload(
     "country STRING, temp INT",
@@ -34,9 +35,8 @@ def test_a_given_workload_is_delivered_exactly() -> None:
     assert pairs == [(0, 0, 0), (0, 1, 1), (0, 2, 2), (1, 3, 3), (2, 1, 1)]
     assert (outcome.expected, outcome.delivered, outcome.missed) == (5, 5, 0)
     assert outcome.receipts_complete == 4
-    assert all(
-        delivery.at == 1_000 * delivery.hops for delivery in outcome.deliveries
-    )  # 1 ms a hop, no queues
+    # 1 ms a hop, and no queues.
+    assert all(delivery.at == 1_000 * delivery.hops for delivery in outcome.deliveries)
 
 
 def test_filters_are_dealt_out_to_the_nodes_in_turn() -> None:
@@ -75,9 +75,10 @@ def test_loads_and_copies_add_up() -> None:
     assert outcome.copies_per_delivery == pytest.approx(
         outcome.copies / outcome.delivered, abs=0.001
     )
-    # Flood: every node gets every event over every link except the one it came by, give or take the publisher's own.
+    # Flood: every node gets every event over every link except the one on which it came, give or
+    # take the publisher's own.
     assert outcome.copies >= 30 * 19
-    # Every node hears of every event: what it did not ask for is noise.
+    # Every node hears of every event. Events that it did not ask for are noise.
     wanted = {}
     for delivery in outcome.deliveries:
         wanted.setdefault(delivery.node, {})[delivery.event] = None

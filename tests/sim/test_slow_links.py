@@ -1,4 +1,4 @@
-"""A slow link is no silent peer, and whoever is cut off all the same hears of what it has missed.
+"""A slow link is no silent peer, and a node that is cut off hears of the events that it missed.
 
 Whole nodes in the simulated world, with the real wire.
 """
@@ -27,7 +27,8 @@ from gossamer.trace import Record, Rejected
 ROUTES = [Route.DIRECT, Route.FLOOD, Route.TREE, Route.SKIPLIST]
 ONCE = [Route.DIRECT, Route.FLOOD]
 PUBLISHER, SUBSCRIBER = 0, 1
-MEGABIT = 125_000  # bytes a second
+# Bytes a second.
+MEGABIT = 125_000
 
 
 class Mute:
@@ -51,8 +52,10 @@ class Fabric(Probe):
     ) -> None:
         self.config, self.durable = config, durable
         self.got: dict[int, list[Event | Gap]] = {}
-        self.consumers: dict[int, bool] = {}  # False: this node's consumer takes nothing for now
-        self.arrivals: Counter[int] = Counter()  # copies of events, by node
+        # False: this node's consumer takes nothing for now.
+        self.consumers: dict[int, bool] = {}
+        # Copies of events, by node.
+        self.arrivals: Counter[int] = Counter()
         self.bytes_to: Counter[int] = Counter()
         self.cut: list[Record] = []
         self.linked_states: Counter[LinkState] = Counter()
@@ -116,7 +119,7 @@ class Fabric(Probe):
     def gaps(self, number: int) -> list[Gap]:
         return [gap for gap in self.got.get(number, []) if isinstance(gap, Gap)]
 
-    # ------------------------------------------------------------ what is seen
+    # ------------------------------------------------------- what users see
 
     def delivered(self, node: Node, effect: Deliver) -> None:
         self.got.setdefault(node.index, []).extend(effect.events)
@@ -172,7 +175,8 @@ def test_who_is_cut_off_gets_what_was_completed_without_it_or_is_told(
         assert gap.publisher == fabric.world.nodes[PUBLISHER].peer
         assert gap.after is not None
         assert gap.before is not None
-        missing = [n + 1 for n in range(30) if n not in numbers]  # their sequence numbers
+        # The sequence numbers of the missing events.
+        missing = [n + 1 for n in range(30) if n not in numbers]
         assert gap.after[1] < min(missing) <= max(missing) < gap.before[1]
     else:
         assert not fabric.gaps(SUBSCRIBER)

@@ -1,4 +1,7 @@
-"""Subscribers that come and go, on several topics: what is due follows from when they were there, and is written down."""
+"""Subscribers come and go, on several topics.
+
+The times when they were there decide which events are due, and these times are written down.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +60,8 @@ def test_who_is_away_gets_nothing() -> None:
         outcome.subscriptions, key=lambda one: (one.filter, one.subscribing_at)
     )
     assert (always.filter, always.ended_at, always.ended_us) == (0, None, None)
-    assert always.subscribing_us < 0  # set up before the workload began
+    # It was set up before the workload began.
+    assert always.subscribing_us < 0
     assert (first.ended_us, second.subscribing_us) == (150_000, 250_000)
     assert second.ended_us is None
     assert [each.published_us for each in outcome.publications] == list(FIRST.times)
@@ -80,7 +84,8 @@ def test_going_and_coming_in_one_microsecond_are_two_subscriptions() -> None:
 def test_a_topic_is_not_another() -> None:
     """The same text on three topics, of two schemas."""
     workload = Workload(
-        SCHEMA, ("a = 1",) * 3, ({"a": 1}, {"a": 1}, {"a": "1"}), "x", (("y", SCHEMA), ("z", "a STRING")), (0, 1, 1), (0, 1, 2)
+        SCHEMA, ("a = 1",) * 3, ({"a": 1}, {"a": 1}, {"a": "1"}), "x",
+        (("y", SCHEMA), ("z", "a STRING")), (0, 1, 1), (0, 1, 2)
     )  # fmt: skip
     outcome = simulate(Config(nodes=4, seed=2), workload)
     assert outcome.good, outcome.violations
@@ -99,7 +104,8 @@ def test_nothing_is_missed_duplicate_or_spurious(
     assert outcome.fired["came"] > 10
     assert outcome.fired["went"] > 10
     assert 0 < outcome.expected <= outcome.delivered < simulate_still(workload).expected
-    assert simulate(outcome.config, workload) == outcome  # a seed is a run
+    # A seed is a run.
+    assert simulate(outcome.config, workload) == outcome
 
 
 def simulate_still(workload: Workload) -> Outcome:
@@ -110,7 +116,10 @@ def simulate_still(workload: Workload) -> Outcome:
 
 @pytest.mark.slow
 def test_stays_and_faults_together() -> None:
-    """A node that stands still hears later that a subscriber has gone; one that was down comes back without those who went."""
+    """A node that stands still hears later that a subscriber has gone.
+
+    A node that was down comes back without the subscribers that went.
+    """
     faults = (
         Pause(at="500ms", lasts="700ms", share=0.5),
         Crash(at="1500ms", lasts="400ms", share=0.3),
@@ -143,10 +152,11 @@ class Stutters(Mutant):
 
 
 def test_wrong_hand_overs_are_rows_too() -> None:
-    """Whoever judges by the rows must see what was wrong, with the subscription that had ended."""
+    """A judge of the rows must see the fault, with the subscription that had ended."""
     stays = ((Stay(0),), (Stay(0),), (Stay(0),), (Stay(0),), (Stay(0, 150_000),))
     workload = Workload(SCHEMA, ("a >= 0",) * 5, ({"a": 1},) * 4, times=FIRST.times, stays=stays)
-    outcome = of_mutant(Clings, workload)  # filters 0 and 4 share a node
+    # Filters 0 and 4 share a node.
+    outcome = of_mutant(Clings, workload)
     assert outcome.spurious > 0
     late = [each for each in outcome.deliveries if each.filter == 4 and each.event in (2, 3)]
     assert late

@@ -1,4 +1,6 @@
-"""The swarm: thirty seeds here, hundreds with ``make swarm``; and every seed that has failed before."""
+"""The swarm with thirty seeds, hundreds with ``make swarm``, and every seed that has failed
+before.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ from gossamer.sim.config import from_toml
 from gossamer.sim.scenario import fly
 from gossamer.sim.swarm import OUTAGE_MAX, draw_config, fabric, flood, swarm
 
-pytestmark = pytest.mark.slow  # whole runs, many of them
+# These are whole runs, and many of them.
+pytestmark = pytest.mark.slow
 
 PAST = tomllib.loads((Path(__file__).parent.parent / "seeds.toml").read_text("utf-8"))["past"]
 
@@ -25,7 +28,10 @@ def test_swarm(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", [1, 2, 3, 9, 12, 15, 17, 72, 146, 147])
 def test_swarm_of_whole_nodes(seed: int) -> None:
-    """All planes over links that the interest plane opens and closes, under the same faults; the route goes with the seed."""
+    """All planes run over links that the interest plane opens and closes, under the same faults.
+
+    The seed chooses the route.
+    """
     flight = fly(fabric(seed))
     assert flight.good, "\n".join([*flight.violations, flight.toml, flight.replay])
 

@@ -1,4 +1,4 @@
-"""The driver and its faults, seen through a toy machine. Every test also counts that its fault fired."""
+"""The driver and its faults, seen through a toy machine. Every test also counts its fault."""
 
 from __future__ import annotations
 
@@ -137,8 +137,10 @@ def test_a_partition_loses_messages_breaks_links_and_heals() -> None:
     world = toy_world(4)
     cut = Cut((0, 1))
     world.cut(cut)
-    say(world, 0, 2, 1)  # lost
-    say(world, 0, 1, 2)  # the same side
+    # This message is lost.
+    say(world, 0, 2, 1)
+    # Both ends are on the same side.
+    say(world, 0, 1, 2)
     run(world, 400_000)
     assert (heard(world, 2), heard(world, 1)) == ([], [2])
     assert cut.fired == world.counts["partition"] == 1
@@ -146,7 +148,8 @@ def test_a_partition_loses_messages_breaks_links_and_heals() -> None:
     assert world.counts["told down"] == 8
     say(world, 0, 2, 3)
     assert world.counts["unlinked"] == 1
-    assert world.network.settled()  # whoever can talk knows it
+    # Nodes that can talk know it.
+    assert world.network.settled()
     world.heal(cut)
     assert not world.network.settled()
     run(world)
@@ -176,7 +179,8 @@ def test_a_partition_that_heals_before_anyone_noticed_keeps_the_connection() -> 
     world.clock.call(10_000, lambda: world.heal(cut))
     run(world)
     assert states(world, 0) == states(world, 1) == ["UP"]
-    assert heard(world, 1) == [1]  # it was late
+    # The message was late.
+    assert heard(world, 1) == [1]
     say(world, 0, 1, 2)
     run(world)
     assert heard(world, 1) == [1, 2]
@@ -191,7 +195,8 @@ def test_a_one_way_partition_lets_the_other_way_through() -> None:
     run(world)
     assert (heard(world, 0), heard(world, 1)) == ([2], [])
     assert cut.fired == 1
-    assert states(world, 0) == ["UP"]  # silent: nobody was told
+    # The cut was silent, and nobody was told.
+    assert states(world, 0) == ["UP"]
     world.heal(cut, silent=True)
     say(world, 0, 1, 3)
     run(world)
@@ -261,7 +266,8 @@ def test_a_pause_queues_messages_and_time_passes() -> None:
     world = toy_world(2, queue_mark=2)
     sleeper = world.nodes[1]
     sleeper.machine.deadline = Micros(3_000)
-    sleeper.machine.say(world, sleeper, 0, message=Sign(5))  # arms the timer
+    # This arms the timer.
+    sleeper.machine.say(world, sleeper, 0, message=Sign(5))
     world.pause(sleeper)
     say(world, 0, 1, 1, 2, 3, 4)
     run(world, 20_000)
@@ -298,9 +304,8 @@ def test_a_crash_loses_what_is_on_the_way_and_a_restart_has_the_disk() -> None:
         == ["2/0", "2/1", "2/2"][: len(victim.machine.restored) - 1]
     )
     assert world.counts["torn"] == 4 - len(victim.machine.restored)
-    assert (
-        victim.machine.stored_tokens == []
-    )  # what an earlier life asked for is not told to the next
+    # Answers to an earlier life are not told to the next one.
+    assert victim.machine.stored_tokens == []
     assert states(world, 1) == ["UP", "UP"]
     say(world, 0, 1, 2)
     run(world)

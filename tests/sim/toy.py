@@ -1,4 +1,4 @@
-"""A machine small enough to see through: it says hello when told to, and remembers what it hears."""
+"""A machine small enough to see through. It says hello on command, and remembers all messages."""
 
 from __future__ import annotations
 
@@ -56,12 +56,16 @@ class Toy:
         self.deadline, self.index = NEVER, node.index
         self.restored = dict(node.disk.contents)
         self.incarnation = node.incarnation
-        self.heard: list[tuple[int, int, int]] = []  # when, from whom, what
-        self.links: list[tuple[int, int, str]] = []  # when, to whom, state
+        # The time, the sender and the message.
+        self.heard: list[tuple[int, int, int]] = []
+        # The time, the peer and the state.
+        self.links: list[tuple[int, int, str]] = []
         self.stored_tokens: list[tuple[int, int]] = []
         self.woken: list[int] = []
-        self.refusals: list[tuple[int, int]] = []  # to whom, what
-        # What happened with each peer, in order: a state, or "sent", "refused" or "heard" with a message.
+        # The peer and the message.
+        self.refusals: list[tuple[int, int]] = []
+        # The history with each peer, in order: a state, or "sent", "refused" or "heard" with a
+        # message.
         self.log: dict[int, list[tuple[str, Message | None]]] = {}
         self.out: list[Effect] = []
 
@@ -119,7 +123,8 @@ def toy_world(
 ) -> World:
     """Node i is peer i. Fully linked; 1 ms of latency; breaks are noticed after 100 ms or so."""
     world = World(
-        seed=seed, make=make, codec=ToyCodec(), latency=latency or Constant(1_000), probe=probe or Probe(),
+        seed=seed, make=make, codec=ToyCodec(), latency=latency or Constant(1_000),
+        probe=probe or Probe(),
         detect=100_000, reconnect=50_000, queue_mark=queue_mark, disk_latency=1_000,
     )  # fmt: skip
     for index in range(nodes):
@@ -151,7 +156,7 @@ def run(world: World, until: int = 8_000_000) -> None:
 
 
 def sessions(log: list[tuple[str, Message | None]], verb: str) -> list[list[Message]]:
-    """What was sent, and not refused, or heard, on each link between UP and DOWN."""
+    """The messages that were sent and not refused, or heard, on each link between UP and DOWN."""
     found: list[list[Message]] = []
     is_up = False
     for what, message in log:
@@ -169,7 +174,10 @@ def sessions(log: list[tuple[str, Message | None]], verb: str) -> list[list[Mess
 
 
 def keeps_the_contract(sender: list[list[Message]], receiver: list[list[Message]]) -> bool:
-    """Whether the links that the receiver knew each had a prefix of one that the sender knew, kind by kind, in order."""
+    """Whether the links that the receiver knew each had a prefix of one that the sender knew.
+
+    The prefix is compared kind by kind, in order.
+    """
     left = iter(sender)
     for heard in filter(None, receiver):
         for sent in left:

@@ -1,13 +1,15 @@
-"""Plays a transcript: commands for whole nodes in the simulated world, and everything that they say to each other as lines.
+"""Plays a transcript: commands for whole nodes in the simulated world, and all their messages.
 
-A transcript is a text file. A block of it is commands, a line ``----``, and the output of these commands, up to an empty line:
+A transcript is a text file. A block of it is commands, a line ``----``, and the output of these
+commands, up to an empty line:
 
     publish 0 {"temp": 31}
     run 100ms
     ----
       0.0010  0 > 1  Portion topic=weather first=1 ...
 
-``pytest tests/transcripts --rewrite`` writes the output anew; the difference is then reviewed like code.
+``pytest tests/transcripts --rewrite`` writes the output anew. The difference is then reviewed like
+code.
 
     nodes N                  N nodes that find each other; a message takes 1 ms between any two
     join                     one more node starts, and joins through the first ones

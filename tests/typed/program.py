@@ -1,4 +1,6 @@
-"""A user's program, as mypy --strict reads it: every public call has a type that says what it is. Not run; see test_typed.py.
+"""A user's program as mypy --strict reads it: every public call has the right type.
+
+Nothing runs it; see test_typed.py.
 
 A line that must be refused ends with ``# refused: CODE``.
 """

@@ -27,7 +27,8 @@ def test_everything_public_is_there() -> None:
 @pytest.mark.slow
 def test_a_users_program_under_mypy_strict() -> None:
     program = HERE / "program.py"
-    # The project's own settings, which are strict: what ``make test`` has just read of the sources is not read again.
+    # These are the project's own settings, which are strict. mypy does not read again the sources
+    # that ``make test`` has just read.
     command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", str(program)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     expected = {

@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from gossamer.cli.common import Stop, join_option, json_option, node_options, run_until_signal
+from gossamer.cli.plain import plain
 
 
 @click.command()
@@ -77,7 +78,7 @@ def advertise(
             )
         else:
             click.echo(
-                f"{topic} ({text}) is advertised"
+                f"{topic} ({plain(text)}) is advertised"
                 + (f", each publisher keeps {kept}" if kept else "")
             )
         return 0

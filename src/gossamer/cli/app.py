@@ -12,6 +12,7 @@ import click
 import msgspec
 
 import gossamer
+from gossamer.cli.plain import plain_lines
 
 # name -> (module, attribute, one line for the list)
 _COMMANDS = {
@@ -199,4 +200,5 @@ def _plain(error: Exception) -> str:
 def _say(message: str, kind: str, arguments: list[str]) -> None:
     if "--json" in arguments:
         sys.stdout.write(msgspec.json.encode({"error": message, "kind": kind}).decode() + "\n")
-    sys.stderr.write(f"gossamer: {message}\n")
+    # An error may have text of peers in it.
+    sys.stderr.write(f"gossamer: {plain_lines(message)}\n")

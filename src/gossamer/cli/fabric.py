@@ -18,7 +18,7 @@ LINE_MAX = 1 << 20
 
 
 class FabricError(NodeError):
-    """A node process of the demo did not do what it was told."""
+    """A node process of the demo did not follow its orders."""
 
 
 class Process:

@@ -46,18 +46,33 @@ def keys() -> None:
     type=click.IntRange(1, 36_500),
     help="Days until it expires.",
 )
+@click.option(
+    "--after",
+    type=_DIRECTORY,
+    help="The directory of the authority that this one follows. Nodes trust both for a while.",
+)
 @_passphrase
 @json_option
-def init(directory: Path, name: str, days: int, passphrase_file: Path | None, as_json: bool) -> int:
+def init(
+    directory: Path,
+    name: str,
+    days: int,
+    after: Path | None,
+    passphrase_file: Path | None,
+    as_json: bool,
+) -> int:
     """Make an authority in DIRECTORY.
 
     \b
-    Example:
+    Examples:
       gossamer keys init authority
+      gossamer keys init next --after authority       docs/security.md has the other steps
     """
     from gossamer.net.authority import create
 
-    authority = create(directory, name=name, days=days, passphrase=_first_line(passphrase_file))
+    authority = create(
+        directory, name=name, days=days, passphrase=_first_line(passphrase_file), after=after
+    )
     until = authority.certificate.not_valid_after_utc
     if as_json:
         _json({"authority": str(directory), "name": name, "not_after": int(until.timestamp())})
@@ -243,10 +258,72 @@ def revoke(
             else f"{who} had no valid certificate left"
         )
         if not to:
-            click.echo(
-                f"copy {directory / 'revoked.crl'} into the key directory of any running node, "
-                "which passes it on"
-            )
+            _say_where(directory)
+    return 0
+
+
+@keys.command()
+@click.argument("directory", type=_DIRECTORY)
+@click.option(
+    "--to",
+    multiple=True,
+    type=_DIRECTORY,
+    help="A node's key directory to put the new list into; may be given several times.",
+)
+@_passphrase
+@json_option
+def refresh(
+    directory: Path, to: tuple[Path, ...], passphrase_file: Path | None, as_json: bool
+) -> int:
+    """Sign the list of revoked certificates anew, with the time of now.
+
+    Nodes with --revocations-max-age need a list that is not older. Give the list to one running
+    node, which passes it on to all others.
+
+    \b
+    Example:
+      gossamer keys refresh authority --to authority/nodes/station
+    """
+    from gossamer.net.authority import Authority
+
+    authority = Authority(directory, _first_line(passphrase_file))
+    authority.sign_list(authority.listed)
+    authority.hand_out(to)
+    assert authority.revoked is not None
+    if as_json:
+        _json({"number": authority.revoked.number, "in_all": len(authority.revoked.serials)})
+    else:
+        click.echo(f"a list of {len(authority.revoked.serials)} revoked certificates is signed")
+        if not to:
+            _say_where(directory)
+    return 0
+
+
+@keys.command()
+@click.argument("directory", type=_DIRECTORY)
+@json_option
+def retire(directory: Path, as_json: bool) -> int:
+    """End the change of an authority: trust the one in DIRECTORY alone.
+
+    Every node must have a certificate of this authority before. Afterwards copy authority.crt into
+    the key directories of all nodes.
+
+    \b
+    Example:
+      gossamer keys retire next
+    """
+    from gossamer.net.authority import Authority
+
+    others = Authority(directory, sign=False).retire()
+    if as_json:
+        _json({"authority": str(directory), "retired": others})
+    elif others:
+        click.echo(
+            f"the authority in {directory} is trusted alone; copy {directory / 'authority.crt'} "
+            "into the key directory of every node"
+        )
+    else:
+        click.echo(f"the authority in {directory} was trusted alone before")
     return 0
 
 
@@ -317,7 +394,7 @@ def _show_node(directory: Path, as_json: bool) -> int:
     from gossamer.trace import hex_peer
 
     found = Keys(directory, any_time=True)
-    identity, listed = found.identity, found.revoked
+    identity = found.identity
     state = found.refusal(identity) or "good"
     if as_json:
         _json(
@@ -325,7 +402,7 @@ def _show_node(directory: Path, as_json: bool) -> int:
                 "keys": str(directory),
                 "state": state,
                 **_plain(identity),
-                "revoked": len(listed.serials) if listed else 0,
+                "revoked": found.revoked,
             }
         )
     else:
@@ -336,7 +413,7 @@ def _show_node(directory: Path, as_json: bool) -> int:
         click.echo(
             f"may publish {_words(identity.publish)}; may subscribe {_words(identity.subscribe)}"
         )
-        click.echo(f"knows of {len(listed.serials) if listed else 0} revoked certificates")
+        click.echo(f"knows of {found.revoked} revoked certificates")
     return 0
 
 
@@ -353,6 +430,13 @@ def _plain(identity: Any) -> dict[str, Any]:
 def _patterns(given: tuple[str, ...]) -> tuple[str, ...] | None:
     """The patterns of an option. '' gives none, and None means that the option was not given."""
     return tuple(one for one in given if one) if given else None
+
+
+def _say_where(directory: Path) -> None:
+    click.echo(
+        f"copy {directory / 'revoked.crl'} into the key directory of any running node, "
+        "which passes it on"
+    )
 
 
 def _words(patterns: Any) -> str:

@@ -8,6 +8,8 @@ import sys
 from datetime import UTC, datetime
 from typing import Any
 
+from gossamer.cli.plain import plain, plain_lines
+
 
 class Lines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
@@ -23,7 +25,8 @@ class Lines(logging.Formatter):
 
     def line(self, at: str, level: str, text: str, fields: dict[str, Any], trouble: str) -> str:
         words = [f"{name}={_word(value)}" for name, value in fields.items()]
-        return " ".join([f"{at} {level:<7} {text}", *words]) + (f"\n{trouble}" if trouble else "")
+        line = " ".join([f"{at} {level:<7} {plain(text)}", *words])
+        return line + (f"\n{plain_lines(trouble)}" if trouble else "")
 
     def _trouble(self, record: logging.LogRecord) -> str:
         return self.formatException(record.exc_info) if record.exc_info else ""

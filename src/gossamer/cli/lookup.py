@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import click
 import msgspec
-from rich.console import Console
 from rich.table import Table
 
 from gossamer.cli.common import DEFAULT_ADDRESS, INTERRUPTED, json_option, node_option
+from gossamer.cli.plain import json_line, plain_all, plain_console
 
 
 @click.command()
@@ -47,9 +47,9 @@ def lookup(topic: str, event: str | None, address: str | None, as_json: bool) ->
         return INTERRUPTED
     if as_json:
         for one in found:
-            click.echo(msgspec.json.encode(one).decode())
+            click.echo(json_line(one))
         return 0
-    console = Console()
+    console = plain_console()
     if not found:
         console.print(
             "no subscription with route skiplist would take it"
@@ -61,7 +61,7 @@ def lookup(topic: str, event: str | None, address: str | None, as_json: bool) ->
     for column in ("node", "address", "filter"):
         table.add_column(column, no_wrap=column != "filter")
     table.add_column("hops", justify="right")
-    for one in found:
+    for one in plain_all(found):
         table.add_row(one["node"], one["address"], one["filter"], str(one["hops"]))
     console.print(table)
     return 0

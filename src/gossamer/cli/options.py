@@ -33,7 +33,7 @@ from gossamer.cli.kinds import (
 from gossamer.net.limits import PeerLimits
 from gossamer.net.spin import SPIN_MOST, SPIN_SECONDS
 from gossamer.node import NodeConfig
-from gossamer.node.bounds import SECONDS, WHOLE
+from gossamer.node.bounds import SECONDS, SECONDS_MAX, WHOLE
 
 F = TypeVar("F", bound=Callable[..., Any])
 PREFIX = "GOSSAMER_"
@@ -123,6 +123,10 @@ OPTIONS = (
            "peers.address_connections", "The most open connections from one address."),
     Option("peer_messages", Count(1, 1 << 30), _PEERS.messages, "peers.messages",
            "Messages a second from one peer; a peer that sends more is cut off."),
+    Option("revocations_max_age", Seconds(SECONDS_MAX), _PEERS.revocations_max_age,
+           "peers.revocations_max_age",
+           "Talk to no node while this node's list of revoked certificates is older than this "
+           "number of seconds; 0: any age will do."),
     Option("peer_bytes", Bytes(1, 1 << 40), _PEERS.bytes, "peers.bytes",
            "Bytes a second from one peer; a peer that sends more is cut off."),
 )  # fmt: skip

@@ -75,6 +75,8 @@ class Settings(Struct, frozen=True):
             gossamer.Node(**self._of("node"), limits=limits, config=config)
         except (ValueError, RuntimeError) as error:
             about = "keys" if isinstance(error, KeysError) else "listen"
+            if str(error).startswith("revocations_max_age"):
+                about = "revocations_max_age"
             problems.append(f"{error} ({self.by_name[about].source})")
         return problems
 

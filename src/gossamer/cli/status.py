@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import click
-import msgspec
-from rich.console import Console
 from rich.table import Table
 
 from gossamer.cli.common import json_option
+from gossamer.cli.plain import json_line, plain_all, plain_console
 
 WIDTH_MAX = 1000
 
@@ -31,9 +30,10 @@ def status(address: str | None, as_json: bool) -> int:
     found = [one for one in statuses() if address in (None, one["address"])]
     if as_json:
         for one in found:
-            click.echo(msgspec.json.encode(one).decode())
+            click.echo(json_line(one))
     elif found:
-        console = Console()
+        console = plain_console()
+        found = plain_all(found)
         table = _table(found)
         # In a narrow terminal, or in the 80 columns of a pipe, headings and numbers would be cut
         # off.
@@ -59,7 +59,6 @@ def status(address: str | None, as_json: bool) -> int:
                     f"{one['address']}: {what}; {remedy}",
                     style="red",
                     soft_wrap=True,
-                    markup=False,
                 )
             if problem := (one.get("disk") or {}).get("problem"):
                 console.print(f"{one['address']}: {problem}", style="red", soft_wrap=True)

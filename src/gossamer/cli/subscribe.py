@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import click
-import msgspec
 
 from gossamer.cli.common import (
     SecondsFlag,
@@ -23,6 +22,7 @@ from gossamer.cli.common import (
     node_options,
     run_until_signal,
 )
+from gossamer.cli.plain import json_line, plain
 from gossamer.filters import Event
 from gossamer.node import Gap
 
@@ -194,16 +194,16 @@ def _lines(event: Event | Gap, as_json: bool) -> list[bytes]:
         when = f", published until {event.until.isoformat()}" if event.until else ""
         click.echo(
             f"gap: events of {event.publisher:016x} on {event.topic} may be lost{when}: "
-            f"{event.reason}",
+            f"{plain(event.reason)}",
             err=True,
         )
         gap = {**head, "after": event.after, "before": event.before, "reason": event.reason}
         gap["until"] = event.until
-        return [msgspec.json.encode({"gap": gap})] if as_json else []
+        return [json_line({"gap": gap})] if as_json else []
     if not as_json:
-        return [msgspec.json.encode(event.values)]
+        return [json_line(event.values)]
     head |= {"incarnation": event.incarnation, "sequence": event.sequence, "values": event.values}
-    return [msgspec.json.encode(head | ({"offset": event.offset} if event.offset else {}))]
+    return [json_line(head | ({"offset": event.offset} if event.offset else {}))]
 
 
 class Output:

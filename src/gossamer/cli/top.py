@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from gossamer.cli.common import DEFAULT_ADDRESS, INTERRUPTED, SecondsFlag, json_option, node_option
+from gossamer.cli.plain import json_line, plain_all, plain_console
 
 # The most topics, and the most peers, on the screen.
 ROWS_MAX = 20
@@ -57,16 +57,19 @@ def top(address: str | None, interval: float, count: int | None, as_json: bool) 
     try:
         if as_json:
             for one in seen:
-                click.echo(msgspec.json.encode(one).decode())
-        elif Console().is_terminal:
+                click.echo(json_line(one))
+        elif (console := plain_console()).is_terminal:
             with Live(
-                Text("waiting for the second sample ..."), screen=count is None, auto_refresh=False
+                Text("waiting for the second sample ..."),
+                console=console,
+                screen=count is None,
+                auto_refresh=False,
             ) as live:
                 for one in seen:
-                    live.update(screen_of(one), refresh=True)
+                    live.update(screen_of(plain_all(one)), refresh=True)
         else:
             for one in seen:
-                Console(width=120).print(screen_of(one))
+                plain_console(width=120).print(screen_of(plain_all(one)))
     except KeyboardInterrupt:
         return INTERRUPTED if count is not None else 0
     return 0

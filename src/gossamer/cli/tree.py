@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import click
-import msgspec
-from rich.console import Console
+from rich.text import Text
 from rich.tree import Tree
 
 from gossamer.cli.common import DEFAULT_ADDRESS, INTERRUPTED, json_option, node_option
+from gossamer.cli.plain import json_line, plain_all, plain_console
 
 
 @click.command()
@@ -36,18 +36,19 @@ def tree(address: str | None, as_json: bool) -> int:
         return INTERRUPTED
     if as_json:
         for one in found:
-            click.echo(msgspec.json.encode(one).decode())
+            click.echo(json_line(one))
     else:
-        _draw(found)
+        _draw(plain_all(found))
     return 0
 
 
 def _draw(found: list[dict[str, Any]]) -> None:
     branches: dict[str, Tree] = {}
-    console = Console()
+    console = plain_console()
     for one in found:
-        link = {True: "", False: "  [yellow](not linked yet)[/yellow]", None: ""}[one["linked"]]
-        label = f"{one['address'] or '(no address)'}  [dim]{one['node']}[/dim]{link}"
+        label = Text.assemble(one["address"] or "(no address)", "  ", (one["node"], "dim"))
+        if one["linked"] is False:
+            label.append("  (not linked yet)", "yellow")
         above = branches.get(one["parent"] or "")
         branches[one["node"]] = above.add(label) if above is not None else Tree(label)
     for one in found:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import click
-import msgspec
-from rich.console import Console
 from rich.table import Table
 
 from gossamer.cli.common import DEFAULT_ADDRESS, INTERRUPTED, json_option, node_option
+from gossamer.cli.plain import json_line, plain_all, plain_console
 
 
 @click.command()
@@ -37,16 +36,16 @@ def view(topic: str | None, address: str | None, watch: bool, as_json: bool) -> 
     try:
         if as_json:
             for line in admin.lines(path, request, patient=True):
-                click.echo(msgspec.json.encode(line).decode())
+                click.echo(json_line(line))
         else:
-            _show(admin.lines(path, request, patient=True), watch, topic)
+            _show(map(plain_all, admin.lines(path, request, patient=True)), watch, topic)
     except KeyboardInterrupt:
         return INTERRUPTED
     return 0
 
 
 def _show(lines: Any, watch: bool, topic: str | None) -> None:
-    console = Console()
+    console = plain_console()
     if watch:
         for line in lines:
             kind = line.get("kind", "wants")

@@ -32,6 +32,10 @@ NEEDED = "columns need pyarrow and NumPy; install them with: pip install 'gossam
 _encoder = msgspec.msgpack.Encoder()
 # The most rows of one record batch. Nodes allow fewer.
 ROWS_MAX = 65_536
+# Columns of an older version of the schema lack values, and each costs about 50 bytes here. So a
+# batch lacks at most this number of values, or this number for each of its bytes.
+MISSING_MAX = 1 << 20
+MISSING_A_BYTE = 4
 # The most rows that are padded with NULLs: a small message must not become a large one.
 FITTED_MAX = 4096
 _raw_rows = msgspec.msgpack.Decoder(
@@ -123,6 +127,11 @@ class Packed:
                     "columns whose length is not the one that they announce"
                 )
             self._validate(record)
+            missing = rows * (len(wanted) - record.num_columns)
+            if missing > max(MISSING_MAX, MISSING_A_BYTE * len(data)):
+                raise msgspec.ValidationError(
+                    f"{len(data)} bytes of columns lack {missing} values of the schema"
+                )
             # An older version of the schema ended before these columns.
             for name in wanted.names[fields:]:
                 record = record.append_column(name, pa.nulls(rows, wanted.field(name).type))

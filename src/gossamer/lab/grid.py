@@ -1,9 +1,10 @@
-"""A grid of simulations as a DataFrame of configurations, fanned out over Spark (``pipeline/fanout.py``).
+"""A grid of simulations: one configuration a row, fanned out over Spark (``pipeline/fanout.py``).
 
-A large grid is committed in **waves**: each is one Spark job whose results are written beside their place and renamed, so a grid
-that was killed goes on with what is missing, and one that grows runs what is new. When nothing is missing, the waves are judged
-and become the tables. The runs do not judge their own deliveries: each brings the traces of its nodes, and Spark reads the
-filters' text and the events, and says what was due (``pipeline/verify.py``).
+A large grid is committed in **waves**. Each wave is one Spark job, whose results are written beside
+their place and renamed. So a grid that was killed goes on with the missing runs, and a grid that
+grows runs the new ones. When nothing is missing, the waves are judged and become the tables. The
+runs do not judge their own deliveries. Each brings the traces of its nodes. Spark reads the text of
+the filters and the events, and decides which events were due (``pipeline/verify.py``).
 """
 
 from __future__ import annotations
@@ -28,14 +29,17 @@ from gossamer.pipeline.runs import latency_files
 from gossamer.pipeline.tables import GRID, MEASURES, NEWS, RECONFIGURATIONS, SPREADS, parse_schema
 
 WAVE = 64
-"""Runs that are committed together: what a killed grid loses at most."""
+"""Runs that are committed together. A killed grid loses at most this number."""
 
 _CONFIGURED = ("run", "overlay", "size", "parameter", "seed", "fault", "options", "replay")
 CONFIGURATIONS = (
     ", ".join(f"{c.name} {c.type}" for c in GRID.columns if c.name in _CONFIGURED)
     + ", flags STRING, place BIGINT"
 )
-"""``flags``: everything the run is told, as JSON. ``place``: the order in which runs begin, the longest first."""
+"""``flags`` has all options of the run, as JSON.
+
+``place`` is the order in which runs begin, the longest first.
+"""
 
 
 def _inner(table: Any) -> str:
@@ -43,21 +47,23 @@ def _inner(table: Any) -> str:
 
 
 RESULTS = (
-    f"{GRID.ddl}, measures ARRAY<STRUCT<{_inner(MEASURES)}>>, spreads ARRAY<STRUCT<{_inner(SPREADS)}>>, "
-    f"news ARRAY<STRUCT<{_inner(NEWS)}>>, reconfigurations ARRAY<STRUCT<{_inner(RECONFIGURATIONS)}>>, "
+    f"{GRID.ddl}, measures ARRAY<STRUCT<{_inner(MEASURES)}>>, spreads "
+    f"ARRAY<STRUCT<{_inner(SPREADS)}>>, "
+    f"news ARRAY<STRUCT<{_inner(NEWS)}>>, reconfigurations "
+    f"ARRAY<STRUCT<{_inner(RECONFIGURATIONS)}>>, "
     "traces ARRAY<STRUCT<file: STRING, line: BIGINT, row: STRING>>"
 )
-"""A whole run in one row: what a task returns, before it is judged and split into tables."""
+"""A whole run in one row, as a task returns it, before it is judged and split into tables."""
 
 LISTS = (MEASURES, SPREADS, NEWS, RECONFIGURATIONS)
 JUDGED = ("expected", "delivered", "missed", "allowed", "duplicate", "spurious")
-"""Measures of the runs that leave traces: Spark counts them."""
+"""Measures of the runs that leave traces. Spark counts them."""
 
 Execute = Callable[[str, Mapping[str, Any]], Found]
 
 
 def configurations(spark: SparkSession, cells: Sequence[Cell]) -> DataFrame:
-    """One row a run, in the order in which they are to begin."""
+    """One row for each run, in the order in which they are to begin."""
     rows = []
     for place, cell in enumerate(sorted(dict.fromkeys(cells), key=lambda one: (-one.cost(), one))):
         flags = cell.flags()
@@ -85,7 +91,10 @@ def _parameter(cell: Cell) -> str:
 
 
 def simulate(configured: DataFrame, runs: int, run: Execute = execute) -> DataFrame:
-    """Configurations -> RESULTS, one run a task. ``run`` replaces the simulators in tests."""
+    """Run the configurations, one in each task, and return RESULTS.
+
+    ``run`` replaces the simulators in tests.
+    """
     lists: dict[str, list[Any]] = {table.name: [] for table in LISTS} | {"traces": []}
     return fan_out(
         configured, RESULTS, max(1, runs), ("place",), lambda row: _result(row, run), lists
@@ -122,11 +131,14 @@ def _result(row: dict[str, Any], run: Execute) -> dict[str, Any]:
 
 
 OnWave = Callable[[int, int], None]
-"""Told how many runs are committed, of how many."""
+"""Called with the number of runs that are committed, and the number of all runs."""
 
 
 def inputs(cells: Iterable[Cell]) -> tuple[Path, ...]:
-    """The files that runs of a grid read: traces, and matrices of round-trip times. One that is missing fails its runs."""
+    """The files that runs of a grid read: traces, and matrices of round-trip times.
+
+    A file that is missing fails its runs.
+    """
     told = [dict(cell.options) for cell in cells]
     traces = {Path(str(one["trace"])) for one in told if one.get("trace", SAMPLE) != SAMPLE}
     found = [
@@ -137,7 +149,10 @@ def inputs(cells: Iterable[Cell]) -> tuple[Path, ...]:
 
 
 def version(cells: Iterable[Cell]) -> str:
-    """A digest of everything that decides what a run finds; results of other code, or of other files, are not taken up again."""
+    """A digest of everything that decides the result of a run.
+
+    Results of other code, or of other files, are not taken up again.
+    """
     if not (files := inputs(cells)):
         return code_version()
     read = hashlib.blake2b(code_version().encode(), digest_size=8)
@@ -147,7 +162,7 @@ def version(cells: Iterable[Cell]) -> str:
 
 
 def code_version() -> str:
-    """A digest of the code that decides what a run finds."""
+    """A digest of the code that decides the result of a run."""
     root = Path(gossamer.__file__).parent
     digest = hashlib.blake2b(digest_size=8)
     for path in sorted(root.rglob("*.py")):
@@ -164,10 +179,11 @@ def run_waves(
     on_wave: OnWave = lambda done, all: None,
     run: Execute = execute,
 ) -> DataFrame:
-    """Run what is missing, wave by wave, and return the RESULTS of exactly these cells."""
+    """Run the missing cells, wave by wave, and return the RESULTS of exactly these cells."""
     home = folder / WAVES / version(cells)
     home.mkdir(parents=True, exist_ok=True)
-    for left in home.glob(".*"):  # of a job that was killed in the middle of a wave
+    # These are left of a job that was killed in the middle of a wave.
+    for left in home.glob(".*"):
         shutil.rmtree(left, ignore_errors=True)
     wanted = {cell.run(): cell for cell in cells}
     committed = _committed(home)
@@ -192,7 +208,10 @@ def run_waves(
 
 
 def _committed(home: Path) -> dict[int, Path]:
-    """Runs that are there, and the wave that has them; failed runs are there, too: the same run would fail again."""
+    """Runs that are there, and the wave that has them.
+
+    Failed runs are there, too, because the same run would fail again.
+    """
     return {
         number: listed.parent
         for listed in sorted(home.glob("*/_runs.json"))
@@ -218,7 +237,7 @@ def _results(spark: SparkSession, home: Path, wanted: list[int]) -> DataFrame:
 
 
 def judge(results: DataFrame) -> DataFrame:
-    """RESULTS -> RESULTS, where the runs that brought traces have Spark's verdict on their deliveries."""
+    """Give the runs that brought traces Spark's verdict on their deliveries, and return RESULTS."""
     lines = results.select(
         sf.col("run").cast("STRING").alias("fabric"), sf.explode("traces").alias("t")
     )
@@ -247,7 +266,7 @@ def judge(results: DataFrame) -> DataFrame:
 
 
 def split(results: DataFrame) -> dict[str, DataFrame]:
-    """RESULTS -> the rows of each table, by its name."""
+    """The rows of each table in RESULTS, by the table's name."""
     found = {"grid": results.select(*GRID.names)}
     for table in LISTS:
         rows = results.select("run", sf.explode(table.name).alias("each")).select("run", "each.*")
@@ -261,7 +280,10 @@ def stage(
     on_wave: OnWave = lambda done, all: None,
     run: Execute = execute,
 ) -> Stage:
-    """The grid as a stage of a job. Its waves outlive it: another grid in the same folder takes up what it needs."""
+    """The grid as a stage of a job.
+
+    Its waves outlive it. Another grid in the same folder takes up those that it needs.
+    """
 
     def make(step: Step) -> dict[str, DataFrame]:
         results = run_waves(step.spark, cells, step.out, wave, on_wave, run)
@@ -273,6 +295,9 @@ def stage(
         writes=(GRID, *LISTS),
         files=inputs(cells),
         settings=sorted(cell.run() for cell in cells),
-        code=("gossamer.filters", "gossamer.machine", "gossamer.overlay", "gossamer.node", "gossamer.sim",
-              "gossamer.lab.experiments", "gossamer.lab.grid", "gossamer.pipeline.verify", "gossamer.pipeline.oracle"),
+        code=(
+            "gossamer.filters", "gossamer.machine", "gossamer.overlay", "gossamer.node",
+            "gossamer.sim", "gossamer.lab.experiments", "gossamer.lab.grid",
+            "gossamer.pipeline.verify", "gossamer.pipeline.oracle",
+        ),
     )  # fmt: skip

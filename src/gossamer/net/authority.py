@@ -28,11 +28,13 @@ from gossamer.net.keys import (
     check_private,
     crypto,
     generation_uri,
+    is_from,
     peer_of,
     permission,
     raw_key,
-    read_certificate,
+    read_authorities,
     read_identity,
+    read_lists,
     trouble,
     write_private,
     write_public,
@@ -122,8 +124,14 @@ def create(
     name: str = "gossamer",
     days: int = AUTHORITY_DAYS,
     passphrase: bytes | None = None,
+    after: Path | None = None,
 ) -> Authority:
-    """Makes the authority of a fabric. Raises a KeysError if there is one already."""
+    """Makes the authority of a fabric. Raises a KeysError if there is one already.
+
+    With ``after`` it follows another authority, whose directory this is. It knows the keys and the
+    permissions that the other one has issued, and what the other one has revoked. Nodes trust both
+    until ``retire``.
+    """
     x509 = crypto()
     _check_name(name)
     if (directory / AUTHORITY_KEY).exists():
@@ -131,6 +139,7 @@ def create(
             f"{directory} has an authority already; choose another directory "
             "(without the old key, every certificate must be issued anew)"
         )
+    before = Authority(after, sign=False) if after is not None else None
     key = _new_key()
     now = _now()
     usage = _usage("key_cert_sign", "crl_sign")
@@ -149,10 +158,13 @@ def create(
     )
     _directory(directory)
     write_private(directory / AUTHORITY_KEY, _pem_key(key, passphrase))
-    write_public(directory / AUTHORITY_CERTIFICATE, _pem(certificate))
+    trusted = [certificate, *([before.certificate] if before is not None else [])]
+    write_public(directory / AUTHORITY_CERTIFICATE, b"".join(map(_pem, trusted)))
     write_public(directory / ISSUED, b"")
     authority = Authority(directory, passphrase)
-    authority.sign_list([])
+    if before is not None:
+        authority._write_book(before.issued)
+    authority.sign_list(before.listed if before is not None else [])
     return authority
 
 
@@ -167,7 +179,9 @@ class Authority:
     ) -> None:
         self.directory = directory
         try:
-            self.certificate = read_certificate(directory / AUTHORITY_CERTIFICATE)
+            # While the authority changes, the certificate of the previous one follows.
+            self.trusted = read_authorities(directory / AUTHORITY_CERTIFICATE)
+            self.certificate = self.trusted[0]
             self.issued = msgspec.json.Decoder(Issued).decode_lines(
                 (directory / ISSUED).read_bytes()
             )
@@ -179,7 +193,7 @@ class Authority:
         self._key = self._open(passphrase) if sign else None
         self.revoked: Revoked | None = None
         if (directory / REVOKED).exists():
-            self.revoked = Revoked((directory / REVOKED).read_bytes(), self.certificate)
+            self.revoked = Revoked((directory / REVOKED).read_bytes(), [self.certificate])
 
     def _open(self, passphrase: bytes | None) -> Any:
         from cryptography.hazmat.primitives.serialization import load_pem_private_key
@@ -259,7 +273,7 @@ class Authority:
         _directory(out)
         if not renew and request is None:
             write_private(out / KEY, _pem_key(key))
-        write_public(out / AUTHORITY_CERTIFICATE, _pem(self.certificate))
+        write_public(out / AUTHORITY_CERTIFICATE, b"".join(map(_pem, self.trusted)))
         write_public(out / CERTIFICATE, _pem(certificate))
         self.hand_out([out])
         return identity
@@ -363,13 +377,27 @@ class Authority:
             if int(one.serial, 16) not in serials and one.not_after > now
         ]
         if fresh:
-            dead = {one.serial for one in fresh}
-            listed = [
-                one for one in self.issued if one.serial in dead or int(one.serial, 16) in serials
-            ]
-            # A certificate that has expired need not be revoked.
-            self.sign_list([one for one in listed if one.not_after > now])
+            self.sign_list([*self.listed, *fresh])
         return fresh
+
+    @property
+    def listed(self) -> list[Issued]:
+        """The certificates on the list. One that has expired need not be there any longer."""
+        serials = self.revoked.serials if self.revoked is not None else frozenset()
+        now = _now().timestamp()
+        return [
+            one for one in self.issued if int(one.serial, 16) in serials and one.not_after > now
+        ]
+
+    def retire(self) -> int:
+        """Ends the change of the authority: from now on this one alone is trusted.
+
+        Returns the number of authorities that were trusted beside it.
+        """
+        others = len(self.trusted) - 1
+        self.trusted = self.trusted[:1]
+        write_public(self.directory / AUTHORITY_CERTIFICATE, _pem(self.certificate))
+        return others
 
     def sign_list(self, listed: list[Issued]) -> None:
         x509 = crypto()
@@ -384,6 +412,10 @@ class Authority:
             .last_update(now)
             .next_update(self.certificate.not_valid_after_utc)
             .add_extension(x509.CRLNumber(number), critical=False)
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(self.certificate.public_key()),
+                critical=False,
+            )
         )
         for one in listed:
             entry = (
@@ -394,12 +426,13 @@ class Authority:
             )
             builder = builder.add_revoked_certificate(entry)
         write_public(self.directory / REVOKED, _pem(builder.sign(self._key, None)))
-        self.revoked = Revoked((self.directory / REVOKED).read_bytes(), self.certificate)
+        self.revoked = Revoked((self.directory / REVOKED).read_bytes(), [self.certificate])
 
     def hand_out(self, directories: Iterable[Path]) -> None:
         """Puts the list of revoked certificates into key directories.
 
-        A node that runs there takes the list and passes it on.
+        A node that runs there takes the list and passes it on. The list of another authority that
+        is there stays, because both count while the authority changes.
         """
         data = (self.directory / REVOKED).read_bytes()
         for directory in directories:
@@ -407,7 +440,9 @@ class Authority:
                 raise KeysError(
                     f"{directory} has no keys; a node's key directory is expected (--to DIR)"
                 )
-            write_public(directory / REVOKED, data)
+            there = read_lists(directory / REVOKED)
+            others = [one for one in there if not is_from(one, self.certificate)]
+            write_public(directory / REVOKED, b"".join([data, *others]))
 
     def _write_book(self, issued: list[Issued]) -> None:
         self.issued = issued

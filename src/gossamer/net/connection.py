@@ -101,6 +101,8 @@ class Connection(asyncio.BufferedProtocol):
         self.address = ""
         # The identity in the peer's certificate.
         self.identity: Identity | None = None
+        # This node's list of revoked certificates is too old, and the peer sends a later one first.
+        self.awaits_list = False
         # The number of messages that the machine rejected.
         self.rejected = 0
         # The number of Pings without an answer.
@@ -346,6 +348,17 @@ class Connection(asyncio.BufferedProtocol):
 
     def _dispatch(self, messages: list[AnyMessage]) -> None:
         driver, peer = self.driver, self.peer
+        while self.awaits_list and messages:
+            first = messages.pop(0)
+            if type(first) is not Revocations:
+                self.close("old list", driver.guard.stale())
+                return
+            driver.guard.hear(self, first)
+            if not self.closed:
+                # The peer is judged by the lists that this node has now.
+                driver.greeted(self)
+            if self.closed:
+                return
         driver.arrived(len(messages))
         reports: list[AnyMessage] = []
         for message in messages:
@@ -598,18 +611,19 @@ class Connection(asyncio.BufferedProtocol):
         if not self._doubted:
             self._look()
         silent = self.loop.time() - self._heard
-        is_mute = self.hello is None or silent > SILENCE_SECONDS
+        is_new = self.hello is None or self.awaits_list
+        is_mute = is_new or silent > SILENCE_SECONDS
         if is_mute and not self._doubted:
             # This process may have been too busy to read, or stopped, and the peer with it: timers
             # come before sockets. So it asks once more and reads the waiting bytes before it
             # decides.
             self._doubted = True
-            if self.hello is not None:
+            if not is_new:
                 self.ping()
             self._timer = self.loop.call_later(DOUBT_SECONDS, self._watch)
             return
         self._doubted = False
-        if self.hello is None:
+        if is_new:
             self.close("no hello", f"nothing for {HELLO_SECONDS:g} s")
             return
         if is_mute:

@@ -400,8 +400,10 @@ class Driver:
         dialled.
         """
         peer = connection.peer
-        self.guard.greeted(connection)
         assert connection.hello is not None
+        if self.guard.holds_back(connection):
+            return
+        self.guard.greeted(connection)
         if peer == self.peer:
             if connection.hello.process == self._process:
                 connection.close("myself", "this node's own address")
@@ -433,8 +435,8 @@ class Driver:
                 connection.close("replaced", "there is a connection to this peer already")
                 return
         self.links[peer] = connection
-        self._link(peer, LinkState.UP)
         self.guard.tell(connection)
+        self._link(peer, LinkState.UP)
 
     def lost(self, connection: Connection, reason: str) -> None:
         """The connection cannot be used any more, though its socket may linger."""

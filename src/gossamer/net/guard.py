@@ -7,18 +7,21 @@ cannot come back under another name, so it is refused for a while.
 
 With keys the guard does three things once a second. It reads files again that have changed. It cuts
 links whose peer's certificate has expired or was revoked. It passes a list of revoked certificates
-on to every neighbour if the list is new here.
+on to every neighbour if the list is new here. If the list is older than the operator allows, it
+cuts all links, because a node that was revoked since could be among the peers.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from gossamer.machine import Peer
 from gossamer.net.errors import KeysError
 from gossamer.net.keys import Keys
 from gossamer.net.limits import PeerLimits
+from gossamer.node.rights import Identity
 from gossamer.node.wire import MISCONDUCT, Revocations
 
 if TYPE_CHECKING:
@@ -112,34 +115,79 @@ class Guard:
         return until is not None
 
     def revocations(self) -> int:
-        """The number of this node's list of revoked certificates, for its Hello."""
-        return (
-            self.keys.revoked.number
-            if self.keys is not None and self.keys.revoked is not None
-            else 0
-        )
+        """Names this node's lists of revoked certificates, for its Hello; 0 if it has none."""
+        lists = self.keys.lists if self.keys is not None else {}
+        if not lists:
+            return 0
+        named = repr(sorted((mark, one.number) for mark, one in lists.items()))
+        return int.from_bytes(blake2b(named.encode(), digest_size=8).digest(), "big") | 1
 
     def tell(self, connection: Connection) -> None:
-        """Sends our list to a peer that has an older one, or none."""
-        revoked = self.keys.revoked if self.keys is not None else None
-        if (
-            revoked is not None
-            and connection.hello is not None
-            and connection.hello.revocations < revoked.number
-        ):
-            self._driver.send_to(connection.peer, Revocations(revoked.number, revoked.der))
+        """Sends our lists to a peer that has other ones, or none.
+
+        They go before everything else. A peer whose own list is too old takes nothing else before.
+        """
+        assert connection.hello is not None
+        if connection.hello.revocations != self.revocations():
+            self._send_lists(connection)
+
+    def _send_lists(self, connection: Connection) -> None:
+        assert self.keys is not None
+        for mark, one in self.keys.lists.items():
+            self._driver.send_to(connection.peer, Revocations(mark, one.number, one.der))
 
     def hear(self, connection: Connection, message: Revocations) -> None:
         """Takes the list of a neighbour."""
         keys = self.keys
-        if keys is None or message.number <= self.revocations():
+        if keys is None:
+            return
+        if message.authority not in keys.authorities:
+            # The neighbour trusts an authority that is new, or one that has retired here.
+            self._driver.counters["revocation lists of other authorities"] += 1
+            return
+        known = keys.lists.get(message.authority)
+        if known is not None and message.number <= known.number:
             return
         try:
-            keys.adopt(message.signed)
+            is_later = keys.adopt(message.signed)
         except KeysError as error:
             connection.close("false list", str(error))
-        else:
+            return
+        if is_later:
             self._spread(connection)
+        else:
+            connection.close("false list", "an earlier list under a later number")
+
+    def is_stale(self, identity: Identity | None) -> bool:
+        """Whether this node's list is too old to say that this certificate counts."""
+        seconds = self.limits.revocations_max_age
+        keys = self.keys
+        return (
+            bool(seconds)
+            and keys is not None
+            and identity is not None
+            and keys.is_stale(identity, seconds)
+        )
+
+    def holds_back(self, connection: Connection) -> bool:
+        """Whether a peer must not be linked to, because this node's list is too old.
+
+        A peer that has other lists sends them first, and is judged by them.
+        """
+        connection.awaits_list = self.is_stale(connection.identity)
+        if connection.awaits_list:
+            assert connection.hello is not None
+            if connection.hello.revocations in (0, self.revocations()):
+                connection.close("old list", self.stale())
+        return connection.awaits_list
+
+    def stale(self) -> str:
+        """The problem of a list that is too old, and its remedy."""
+        return (
+            "this node's list of revoked certificates is older than revocations_max_age allows "
+            f"({self.limits.revocations_max_age:g} s), so it talks to no node; sign it anew: "
+            "gossamer keys refresh AUTHORITY --to DIR"
+        )
 
     def _spread(self, source: Connection | None = None) -> None:
         """Acts on a new list: cuts the links of peers on it, and tells all others."""
@@ -148,11 +196,9 @@ class Guard:
         self._told = keys.adopted
         self._driver.counters["revocation lists taken"] += 1
         self.check()
-        revoked = keys.revoked
-        assert revoked is not None
         for connection in list(self._driver.links.values()):
             if connection is not source:
-                self._driver.send_to(connection.peer, Revocations(revoked.number, revoked.der))
+                self._send_lists(connection)
 
     def check(self) -> None:
         """Cuts the links of peers whose certificates count no longer.
@@ -172,6 +218,8 @@ class Guard:
                 connection.identity = newer
             elif refusal:
                 connection.close(refusal, f"the certificate of {identity.name}")
+            elif not connection.awaits_list and self.is_stale(identity):
+                connection.close("old list", self.stale())
         if rights is not None:
             rights.changed()
 

@@ -3,11 +3,12 @@
 A key directory (made by ``gossamer keys issue``) has
 
     authority.crt   the certificate of the fabric's authority; a certificate that it has signed
-                    makes its holder a member of the fabric
+                    makes its holder a member of the fabric. While the authority changes there are
+                    two of them in this file, and a certificate of either one counts
     node.crt        this node's certificate, with its expiry and its permissions
     node.key        its private key, readable by its owner only
-    revoked.crl     the signed list of certificates that count no longer; the list with the
-                    greatest number is the latest
+    revoked.crl     the signed list of certificates that count no longer, one of each authority;
+                    the list with the greatest number is the latest
 
 A node's identity is its key: the 64-bit peer is a hash of the public key, and a connection whose
 Hello says otherwise ends. Links are TLS 1.3, both ends show their certificates, and nothing else is
@@ -26,16 +27,19 @@ import ssl
 import stat
 import time
 from collections import OrderedDict
+from collections.abc import Iterable
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
+from msgspec import structs
+
 from gossamer.machine import Peer
 from gossamer.net import private
 from gossamer.net.errors import KeysError
 from gossamer.node.rights import Identity, Rights
-from gossamer.node.wire import REVOKED_MAX
+from gossamer.node.wire import AUTHORITIES_MAX, REVOKED_MAX
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -51,6 +55,7 @@ SCHEME = "gossamer"
 # Keys that are kept open, to judge the next signature sooner.
 OPENED_MAX = 4096
 GENERATION = re.compile(r"[0-9]{1,18}")
+_LIST = re.compile(rb"-----BEGIN X509 CRL-----.*?-----END X509 CRL-----\s*", re.S)
 
 
 def crypto() -> Any:
@@ -77,6 +82,11 @@ def peer_of(public_key: Any) -> Peer:
 
     raw = public_key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     return Peer(int.from_bytes(blake2b(raw, digest_size=8).digest(), "big"))
+
+
+def authority_mark(certificate: x509.Certificate) -> int:
+    """64 bits of the hash of an authority's key. Nodes name their authorities by it."""
+    return int.from_bytes(blake2b(raw_key(certificate.public_key()), digest_size=8).digest(), "big")
 
 
 def permission(kind: str, pattern: str) -> str:
@@ -133,18 +143,27 @@ def read_identity(certificate: x509.Certificate) -> Identity:
 class Revoked:
     """A list of revoked certificates, with its signature checked."""
 
-    def __init__(self, data: bytes, authority: x509.Certificate) -> None:
-        """``data`` is PEM or DER. Raises a KeysError if the authority has not signed it."""
+    def __init__(self, data: bytes, authorities: Iterable[x509.Certificate]) -> None:
+        """``data`` is PEM or DER. Raises a KeysError if none of the authorities has signed it."""
         x509 = crypto()
         if len(data) > REVOKED_MAX:
             raise KeysError(f"a list of {len(data)} bytes; at most {REVOKED_MAX} are allowed")
         try:
             pem = data.lstrip().startswith(b"-----")
             listed = x509.load_pem_x509_crl(data) if pem else x509.load_der_x509_crl(data)
-            if listed.issuer != authority.subject or not listed.is_signature_valid(
-                authority.public_key()
-            ):
+            signer = next(
+                (
+                    one
+                    for one in authorities
+                    if listed.issuer == one.subject and listed.is_signature_valid(one.public_key())
+                ),
+                None,
+            )
+            if signer is None:
                 raise KeysError("a list of revoked certificates that the authority has not signed")
+            self.authority = authority_mark(signer)
+            # In seconds of Unix time.
+            self.signed_at = listed.last_update_utc.timestamp()
             self.number: int = listed.extensions.get_extension_for_class(
                 x509.CRLNumber
             ).value.crl_number
@@ -163,7 +182,10 @@ class Keys:
         """With ``any_time`` an expired or future certificate is accepted, to look at it."""
         self.directory = Path(directory)
         self._x509 = crypto()
-        self.revoked: Revoked | None = None
+        # The certificates of the authorities, by mark.
+        self.authorities: dict[int, x509.Certificate] = {}
+        # The latest list of each authority, by mark.
+        self.lists: dict[int, Revoked] = {}
         # The number of lists that were taken.
         self.adopted = 0
         # The problem of the last time that the files were read again.
@@ -191,7 +213,7 @@ class Keys:
             )
             raise KeysError(f"{directory} is the authority's directory; {where}")
         try:
-            authority = read_certificate(directory / AUTHORITY_CERTIFICATE)
+            authorities = read_authorities(directory / AUTHORITY_CERTIFICATE)
             certificate = read_certificate(directory / CERTIFICATE)
         except (OSError, ValueError) as error:
             raise KeysError(
@@ -200,8 +222,7 @@ class Keys:
             ) from None
         check_private(directory / KEY)
         try:
-            # An x509.Certificate.
-            self.authority: Any = authority
+            self.authorities = {authority_mark(one): one for one in authorities}
             signed = self.prove_certificate(certificate)
         except ValueError as error:
             raise KeysError(f"{directory / CERTIFICATE}: {error}") from None
@@ -215,23 +236,28 @@ class Keys:
             self._context(ssl.PROTOCOL_TLS_SERVER),
             self._context(ssl.PROTOCOL_TLS_CLIENT),
         )
-        if (directory / REVOKED).exists():
-            try:
-                self.adopt((directory / REVOKED).read_bytes(), keep=False)
-            except OSError as error:
-                raise KeysError(
-                    f"cannot read {directory / REVOKED}: {error.strerror or error}"
-                ) from None
+        self.lists = {mark: one for mark, one in self.lists.items() if mark in self.authorities}
+        try:
+            for listed in read_lists(directory / REVOKED):
+                # A list of an authority that counts no longer may still be there.
+                if any(is_from(listed, one) for one in authorities):
+                    self.adopt(listed, keep=False)
+        except OSError as error:
+            raise KeysError(
+                f"cannot read {directory / REVOKED}: {error.strerror or error}"
+            ) from None
 
-    def _times(self) -> tuple[tuple[int, int], ...]:
-        found = []
-        for name in (AUTHORITY_CERTIFICATE, CERTIFICATE, KEY, REVOKED):
-            try:
-                info = (self.directory / name).stat()
-                found.append((info.st_mtime_ns, info.st_ino))
-            except OSError:
-                found.append((0, 0))
-        return tuple(found)
+    def _times(self) -> dict[str, tuple[int, int]]:
+        return {
+            name: self._time(name) for name in (AUTHORITY_CERTIFICATE, CERTIFICATE, KEY, REVOKED)
+        }
+
+    def _time(self, name: str) -> tuple[int, int]:
+        try:
+            info = (self.directory / name).stat()
+        except OSError:
+            return (0, 0)
+        return (info.st_mtime_ns, info.st_ino)
 
     def reload(self) -> bool:
         """Reads the files again if they have changed, and says whether they had.
@@ -240,7 +266,7 @@ class Keys:
         """
         if self._times() == self._seen:
             return False
-        before = (self.authority, self.identity, self._server, self._client)
+        before = (self.authorities, self.identity, self._server, self._client, self.lists)
         self.problem = ""
         try:
             self._read()
@@ -249,7 +275,7 @@ class Keys:
                     f"{self.directory} has the key of another node now; restart to take it"
                 )
         except KeysError as error:
-            self.authority, self.identity, self._server, self._client = before
+            self.authorities, self.identity, self._server, self._client, self.lists = before
             self.problem = str(error)
         return True
 
@@ -291,24 +317,38 @@ class Keys:
     def prove_certificate(self, certificate: x509.Certificate) -> Identity | None:
         from cryptography.exceptions import InvalidSignature
 
-        try:
-            certificate.verify_directly_issued_by(self.authority)
-            return read_identity(certificate)
-        except (
-            InvalidSignature,
-            ValueError,
-            TypeError,
-            self._x509.DuplicateExtension,
-            self._x509.UnsupportedGeneralNameType,
-        ):
-            return None
+        for mark, authority in self.authorities.items():
+            try:
+                certificate.verify_directly_issued_by(authority)
+                return structs.replace(read_identity(certificate), authority=mark)
+            except (
+                InvalidSignature,
+                ValueError,
+                TypeError,
+                self._x509.DuplicateExtension,
+                self._x509.UnsupportedGeneralNameType,
+            ):
+                continue
+        return None
+
+    @property
+    def revoked(self) -> int:
+        """The number of certificates on the lists."""
+        return sum(len(one.serials) for one in self.lists.values())
+
+    def is_stale(self, identity: Identity, seconds: float) -> bool:
+        """Whether the list of a certificate's authority was signed longer ago, or is missing."""
+        listed = self.lists.get(identity.authority)
+        return listed is None or _clock() - listed.signed_at > seconds
 
     def refusal(self, identity: Identity) -> str:
         """Why a certificate does not count now; "" if it does."""
-        now = time.time()
+        now = _clock()
         if now >= identity.not_after:
             return "expired"
-        if self.revoked is not None and identity.serial in self.revoked.serials:
+        if identity.authority not in self.authorities:
+            return "of another authority"
+        if any(identity.serial in listed.serials for listed in self.lists.values()):
             return "revoked"
         if now < identity.not_before:
             return "not valid yet"
@@ -339,23 +379,26 @@ class Keys:
 
     def over(self, identity: Identity) -> bool:
         """Whether a certificate will never count again. One that is not valid yet will."""
-        return self.refusal(identity) in ("expired", "revoked")
+        return self.refusal(identity) in ("expired", "revoked", "of another authority")
 
     def adopt(self, data: bytes, *, keep: bool = True) -> bool:
         """Takes a list of revoked certificates if it is later than ours, and keeps it on disk.
 
         Returns whether it was later.
         """
-        revoked = Revoked(data, self.authority)
-        if self.revoked is not None and revoked.number <= self.revoked.number:
+        revoked = Revoked(data, self.authorities.values())
+        known = self.lists.get(revoked.authority)
+        if known is not None and revoked.number <= known.number:
             return False
-        self.revoked = revoked
+        self.lists = {**self.lists, revoked.authority: revoked}
         self.adopted += 1
         if keep:
             # If the directory cannot be written, the neighbours send the list again.
             with contextlib.suppress(OSError):
-                write_public(self.directory / REVOKED, pem_list(revoked.der))
-                self._seen = self._times()
+                data = b"".join(pem_list(one.der) for one in self.lists.values())
+                write_public(self.directory / REVOKED, data)
+                # The other files may have changed since they were read.
+                self._seen[REVOKED] = self._time(REVOKED)
         return True
 
 
@@ -405,6 +448,11 @@ class Signatures:
         return b"gossamer\0" + kind + b"\0" + self._fabric + content
 
 
+def _clock() -> float:
+    """The time of day, by which certificates and lists are valid."""
+    return time.time()
+
+
 def _no_password() -> str:
     raise ValueError("node.key is encrypted; a node's key has no passphrase")
 
@@ -431,6 +479,44 @@ def read_certificate(path: Path) -> Any:
         return crypto().load_pem_x509_certificate(path.read_bytes())
     except ValueError:
         raise ValueError(f"{path} is not a certificate") from None
+
+
+def read_authorities(path: Path) -> list[Any]:
+    """The certificates of the authorities; of two, the one that issues comes first.
+
+    Raises an OSError, or a ValueError with the file's name.
+    """
+    try:
+        found: list[Any] = crypto().load_pem_x509_certificates(path.read_bytes())
+    except ValueError:
+        raise ValueError(f"{path} is not a certificate") from None
+    if len(found) > AUTHORITIES_MAX:
+        raise ValueError(
+            f"{path} has {len(found)} certificates; at most {AUTHORITIES_MAX} authorities count "
+            "at a time"
+        )
+    return found
+
+
+def read_lists(path: Path) -> list[bytes]:
+    """The lists of revoked certificates in a file. Raises an OSError."""
+    if not path.exists():
+        return []
+    data = path.read_bytes()
+    # Anything else in the file is no list, and an error says so.
+    return _LIST.findall(data) if _LIST.sub(b"", data).strip() == b"" else [data]
+
+
+def is_from(listed: bytes, authority: Any) -> bool:
+    """Whether a list names this authority. A list that cannot be read names all of them."""
+    x509 = crypto()
+    key = x509.SubjectKeyIdentifier.from_public_key(authority.public_key()).digest
+    try:
+        found = x509.load_pem_x509_crl(listed).extensions
+        named = found.get_extension_for_class(x509.AuthorityKeyIdentifier).value.key_identifier
+    except (ValueError, x509.ExtensionNotFound):
+        return True
+    return bool(named == key)
 
 
 def check_private(path: Path) -> None:

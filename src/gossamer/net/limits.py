@@ -33,13 +33,16 @@ class PeerLimits(Struct, frozen=True, kw_only=True):
     rejected: int = 1000
     # With keys, the seconds for which a peer that was cut off is refused.
     shut_out: float = 30.0
+    # With keys, the age in seconds beyond which the list of revoked certificates is too old.
+    # Then it talks to nobody until it gets a later one. 0: any age will do.
+    revocations_max_age: float = 0.0
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
             value = getattr(self, name)
             if name == "window":
                 check_seconds(name, value, 0.001, 3600.0)
-            elif name == "shut_out":
+            elif name in ("shut_out", "revocations_max_age"):
                 check_seconds(name, value)
             else:
                 check_whole(name, value, 1, 1 << 40)

@@ -119,7 +119,7 @@ def _families(now: dict[str, Any]) -> Iterator[Any]:
     traffic.add_metric(["out"], now["bytes_out"])
     yield traffic
     dropped = CounterMetricFamily(
-        "gossamer_dropped", "What was dropped, and why", labels=["what", "reason"]
+        "gossamer_dropped", "Things that were dropped, and why", labels=["what", "reason"]
     )
     for one in now["dropped"]:
         dropped.add_metric([one["what"], one["reason"]], one["count"])

@@ -142,6 +142,11 @@ class Node:
         # A longer wait is better slept through.
         check_timeout("spin", spin, high=SPIN_MOST)
         self._keys, self._limits = Keys(keys) if keys is not None else None, limits
+        if keys is None and limits is not None and limits.revocations_max_age:
+            raise NodeError(
+                "revocations_max_age is about lists of revoked certificates, which only a node "
+                "with keys has: give the node keys (--keys DIR), or leave it out"
+            )
         self._spin, self._shares = spin, shared_memory
         self._data_dir = Path(data_dir) if data_dir is not None else None
         self._trace = TraceFile(Path(trace_dir)) if trace_dir is not None else None

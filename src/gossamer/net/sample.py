@@ -45,6 +45,8 @@ def unready(node: Node) -> list[str]:
     # A restart would not help a failed disk.
     if node._disk is not None and node._disk.failed is not None:
         problems.append(failed_disk(node._data_dir, node._disk.failed))
+    if node._driver.keys is not None and node._driver.guard.is_stale(node._driver.keys.identity):
+        problems.append(node._driver.guard.stale())
     if not node._interest.is_synced(node._driver.now()):
         problems.append("joining: this node does not know yet all that the fabric knows")
     return problems

@@ -93,8 +93,16 @@ def _keys(driver: Driver) -> dict[str, Any] | None:
         "publish": own.publish,
         "subscribe": own.subscribe,
         "revoked": {
-            "number": driver.guard.revocations(),
-            "certificates": len(keys.revoked.serials) if keys.revoked else 0,
+            "certificates": keys.revoked,
+            "lists": [
+                {
+                    "authority": f"{mark:016x}",
+                    "number": one.number,
+                    "signed_at": int(one.signed_at),
+                    "certificates": len(one.serials),
+                }
+                for mark, one in keys.lists.items()
+            ],
         },
         "refused": rights.refused,
     }

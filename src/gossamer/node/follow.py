@@ -560,7 +560,10 @@ class Follow:
         progress.attempts = min(progress.attempts + 1, 16)
         progress.ask(now)
         self._schedule(peer, progress, Micros(now + wait))
-        rows = not progress.is_level and not progress.baseline
+        # An ordered subscription that begins takes the events that are on their way first. Else they
+        # could come after later ones: when it is stopped soon, and then asks for what it missed.
+        is_new = progress.baseline and self.wish.ordered
+        rows = not progress.is_level and (is_new or not progress.baseline)
         start = self._start if progress.position == (0, 0) else 0
         ask = AskPast(
             self.subscription.topic.name,
@@ -570,6 +573,7 @@ class Follow:
             start,
             rows,
             self.subscription.filter.text,
+            is_new,
         )
         self._hub.ask(Peer(peer), ask, now)
 

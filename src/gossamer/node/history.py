@@ -53,6 +53,8 @@ class AskPast(Message, frozen=True, array_like=True, tag=90):
     # If it is false, only the publisher's position is asked for.
     rows: bool
     filter: Annotated[str, Meta(max_length=TEXT_MAX)] = ""
+    # The subscription has just begun, so of the past it wants only the events without a receipt.
+    is_new: bool = False
 
 
 class PastPart(Struct, frozen=True, array_like=True):
@@ -118,19 +120,23 @@ class Archive:
         the topic's schema is in conflict. Then the publisher is asked again. A FilterError says
         that the filter does not fit the topic.
         """
-        if ask.rows and (ask.topic not in self._schemas or ask.topic in self.conflicts):
-            return None
+        rows = ask.rows
+        if rows and (ask.topic not in self._schemas or ask.topic in self.conflicts):
+            if not ask.is_new:
+                return None
+            rows = False
         self.answered += 1
         floor = self._outbox.floor
         trimmed, at = self._retained.trimmed_through(ask.topic)
         parts: list[PastPart] = []
         settled = (floor[0], max(0, floor[1] - 1))
-        if ask.rows and ask.topic in self._retentions:
-            through, done = self._read(ask, parts, self._outbox.accepted)
-        elif ask.rows:
+        after = max(ask.after, settled) if ask.is_new else ask.after
+        if rows and ask.topic in self._retentions:
+            through, done = self._read(ask, after, parts, self._outbox.accepted)
+        elif rows:
             # No retention is known, but an earlier life may have kept events. Events without a
             # receipt come live.
-            through, done = self._read(ask, parts, settled)
+            through, done = self._read(ask, after, parts, settled)
         else:
             through, done = settled, True
         left = 0 if done else self._retained.count(ask.topic, through)
@@ -148,14 +154,14 @@ class Archive:
             left,
         )
 
-    def _read(self, ask: AskPast, parts: list[PastPart], end: Id) -> tuple[Id, bool]:
-        """Collects the retained events up to ``end``.
+    def _read(self, ask: AskPast, after: Id, parts: list[PastPart], end: Id) -> tuple[Id, bool]:
+        """Collects the retained events after one and up to ``end``.
 
         Returns how far it went, and whether that is all.
         """
         filter, packed = self._filter(ask.topic, ask.filter)
-        through, size, looked = ask.after, 0, 0
-        for kept in self._retained.batches(ask.topic, ask.after):
+        through, size, looked = after, 0, 0
+        for kept in self._retained.batches(ask.topic, after):
             if size >= ANSWER_BYTES or looked >= LOOKED_AT or len(parts) == PARTS_MAX:
                 return through, False
             batch = kept.batch
@@ -163,11 +169,14 @@ class Archive:
                 break
             looked += len(batch.rows)
             through = (batch.incarnation, batch.first + batch.count - 1)
-            part = _part(batch, ask.after, filter, packed) if kept.at >= ask.start else None
+            is_wanted = kept.at >= ask.start
+            if ask.is_new:
+                is_wanted = self._outbox.waits((batch.incarnation, batch.first))
+            part = _part(batch, after, filter, packed) if is_wanted else None
             if part is not None:
                 parts.append(part)
                 size += len(part.rows)
-        return max(end, ask.after), True
+        return max(end, after), True
 
     def _filter(self, topic: str, text: str) -> tuple[Filter, Packed]:
         key, filters = (topic, text), self._filters

@@ -64,6 +64,8 @@ class Identity(Struct, frozen=True):
     generation: int = 0
     # The public key, by which the node's signatures are judged.
     key: bytes = b""
+    # Names the authority that has signed the certificate.
+    authority: int = 0
 
     @property
     def order(self) -> tuple[int, int, int]:

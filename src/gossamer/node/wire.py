@@ -48,6 +48,8 @@ _size_at = Struct(">I").unpack_from
 
 # Bytes of a list of revoked certificates. This is enough for about 100,000 of them.
 REVOKED_MAX = 4 << 20
+# The most authorities that a fabric has at a time. While its authority changes it has two.
+AUTHORITIES_MAX = 4
 # Bytes of the first frame of a connection.
 HELLO_MAX = 4096
 # From this number of bytes on, a large field is written from its place, and not copied into a
@@ -97,7 +99,7 @@ class Hello(Message, frozen=True, array_like=True, tag=1):
     address: Address
     # Nodes of different fabrics do not talk.
     fabric: Annotated[str, Meta(max_length=255)] = ""
-    # The number of the sender's list of revoked certificates.
+    # Names the lists of revoked certificates that the sender has; 0 if it has none.
     revocations: Annotated[int, Meta(ge=0)] = 0
     # A random number from the start of the process. It tells this process from another one with the
     # same id. 0: not told.
@@ -115,11 +117,12 @@ class Pong(Message, frozen=True, array_like=True, tag=4):
 
 
 class Revocations(Message, frozen=True, array_like=True, tag=5):
-    """The authority's signed list of certificates that count no longer.
+    """An authority's signed list of certificates that count no longer.
 
-    The list with the greatest number is the latest.
+    Of one authority the list with the greatest number is the latest.
     """
 
+    authority: Uint64
     number: Uint64
     signed: Annotated[bytes, Meta(max_length=REVOKED_MAX)]
 

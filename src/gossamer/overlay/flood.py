@@ -1,21 +1,23 @@
 """Flood: forward to all, deduplicate. The baseline that every other overlay is compared with.
 
 Flood is a router of the delivery engine (overlay/delivery). A batch goes over all links but the one
-that it came by. The region of a part is everything behind a link, and nobody knows what that is, so a
-region is either everything or nothing, and so is a tile: a report is *whole* or it is not. A node that
-has a batch already answers at once, because it is counted where the batch came first. So whole reports
-tile the fabric, every node counts once in a round, and the receipt is exact. A report that is not
-whole brings nothing, and the publisher begins another round.
+on which it came. The region of a part is everything behind a link, and no node knows it. So a
+region is either everything or nothing, and so is a tile: a report is *whole* or it is not. A node
+that has a batch already answers at once, because it is counted where the batch came first. So whole
+reports tile the fabric, every node counts once in a round, and the receipt is exact. A report that
+is not whole brings nothing, and the publisher begins another round.
 
 Messages:
     Batch    events of one publisher and one topic, with consecutive sequence numbers
-    Report   how many subscriptions took each event of a batch, in the part of the fabric behind the sender
+    Report   the number of subscriptions that took each event of a batch, in the part of the fabric
+             behind the sender
     Busy     the sender has the batch and waits for others: be patient
-    Leave    the sender goes for good: nobody need wait for it, but for its neighbours, which look for other links
+    Leave    the sender goes for good. No node needs to wait for it, but for its neighbours, which
+             look for other links
 
-Flood knows neighbours, not members. So it waits for a neighbour whose link broke without a ``Leave``:
-until it is back, or until the ``grace`` is over and the view does not doubt it any more, no report of
-this node is whole. A partition that heals within that time loses nothing.
+Flood knows neighbours, not members. So it waits for a neighbour whose link broke without a
+``Leave``. Until the neighbour is back, or until the ``grace`` is over and the view does not doubt
+it any more, no report of this node is whole. A partition that heals within that time loses nothing.
 
 A neighbour that is silent is cut off, and the fabric goes on without it. ``left_out`` hears of each
 batch that does, so that the neighbour can be told.
@@ -38,17 +40,23 @@ _EVERYTHING = "everything"
 
 class FloodConfig(Pace, frozen=True, kw_only=True):
     grace: Micros = Micros(5 * SECOND)
-    """How long a neighbour whose link broke is waited for."""
+    """The time for which a neighbour whose link broke is waited for."""
 
     leave_grace: Micros = Micros(2 * SECOND)
-    """How long the neighbours of a node that left are waited for, unless there is a link to them."""
+    """The time for which the neighbours of a node that left are waited for.
+
+    If there is a link to such a neighbour, it is not waited for.
+    """
 
     join: bool = False
-    """The node was told to join a fabric: with no link, publications wait and are not complete alone."""
+    """The node was told to join a fabric.
+
+    With no link, publications wait and are not complete alone.
+    """
 
 
 class _Whole:
-    """Whether everybody has reported, and everybody's report was whole."""
+    """Whether all neighbours have reported, and all reports were whole."""
 
     __slots__ = ("_flood", "_is_whole")
 
@@ -81,14 +89,15 @@ class Flood:
         restarted: bool = False,
     ) -> None:
         self.me, self.config = me, config
-        # A node that comes back has forgotten its neighbours: for the grace it cannot say that it has reached them all.
+        # A node that comes back has forgotten its neighbours. For the grace it cannot say that it
+        # has reached them all.
         self._whole_from: Micros | None = None if restarted else Micros(0)
-        # Neighbours whose links broke, and until when they are waited for.
+        # Neighbours whose links broke, and the times until which they are waited for.
         self._lost: dict[Peer, Micros] = {}
         self._leaving: dict[Peer, None] = {}
         # Neighbours that were cut off, and are not linked since.
         self._cut: dict[Peer, None] = {}
-        # Whether a member is suspected to be dead; the owner's, where there is a view.
+        # Whether a member is suspected to be dead. The owner sets it, where there is a view.
         self.doubts: Callable[[Peer], bool] = lambda peer: False
         self._left_out, self._out = left_out, out
         self.engine = Engine(me, self, arrive, complete, out, config, _key)
@@ -101,7 +110,10 @@ class Flood:
         return self.engine.remembered
 
     def unlink(self, peer: Peer) -> None:
-        """The link to a neighbour is about to be closed because neither end needs it: nobody waits for it to come back."""
+        """The link to a neighbour is about to be closed because neither end needs it.
+
+        So the node does not wait for it to come back.
+        """
         if peer in self.engine.outstanding.links:
             self._leaving[peer] = None
 
@@ -121,7 +133,9 @@ class Flood:
             self._leaves(sender, message, now)
 
     def hold(self, peer: Peer, now: Micros) -> None:
-        """There is a link to a peer, and nothing may go over it before ``link`` says that it is up."""
+        """There is a link to a peer, and nothing may go over it before ``link`` says that
+        it is up.
+        """
         self._linked(peer, now)
         self.engine.hold(peer, now)
 
@@ -132,7 +146,7 @@ class Flood:
         self._cut.pop(peer, None)
 
     def gone(self, peer: Peer) -> None:
-        """A member is dead, or has begun a new life: it asks for what it has missed."""
+        """A member is dead, or has begun a new life. It asks for the events that it has missed."""
         self._cut.pop(peer, None)
 
     def link(self, peer: Peer, state: LinkState, now: Micros) -> None:
@@ -157,7 +171,9 @@ class Flood:
                 lost[peer] = max(until, lost.get(peer, until))
 
     def is_incomplete(self, now: Micros) -> bool:
-        """Some neighbour is waited for, or this node has just come back and does not know who they were."""
+        """Some neighbour is waited for, or this node has just come back and does not know its
+        neighbours.
+        """
         if self._whole_from is None:
             self._whole_from = Micros(now + self.config.grace)
         for peer in [peer for peer, until in self._lost.items() if until <= now]:
@@ -194,7 +210,7 @@ class Flood:
         return Aim([(peer, True) for peer in self.engine.outstanding.links if peer != sender], True)
 
     def joins(self, batch: Batch, region: bool, peer: Peer) -> bool | None:
-        # Else the round would be called whole without what lies behind this link.
+        # Otherwise the round would be called whole without the nodes behind this link.
         return True
 
     def leaves_out(self, batch: Batch, peer: Peer, now: Micros) -> bool:

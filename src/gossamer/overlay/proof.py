@@ -1,4 +1,4 @@
-"""Signatures: what is said of a node counts only if that node has signed it.
+"""Signatures: a statement about a node counts only if that node has signed it.
 
 It is sans-IO. The driver brings the keys (net/keys.py), and the simulator brings keys of its own
 (sim/keys.py). A node without keys has ``UNSIGNED``: its signatures are empty and every one of them
@@ -26,7 +26,7 @@ SIGNATURE_MAX = 64
 class Proof(Protocol):
     """Signs in the name of this node, and judges the signatures of all nodes."""
 
-    # Whether there are keys. Without keys a caller need not prepare what would be signed.
+    # Whether there are keys. Without keys a caller need not prepare the bytes to sign.
     @property
     def is_on(self) -> bool: ...
 

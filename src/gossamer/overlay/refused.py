@@ -1,11 +1,12 @@
-"""Event messages that a full queue handed back: they wait here until it has room again."""
+"""Event messages that a full queue handed back. They wait here until the queue has room again."""
 
 from __future__ import annotations
 
 from gossamer.machine import Effect, LinkState, Message, Note, Peer, Send
 from gossamer.trace import Dropped
 
-KEPT_MAX = 256  # messages for each link
+# Messages for each link.
+KEPT_MAX = 256
 
 
 class Refused:
@@ -13,7 +14,10 @@ class Refused:
         self._kept: dict[Peer, list[Message]] = {}
 
     def keep(self, peer: Peer, message: Message) -> list[Effect]:
-        """Keep it for the moment when the link is ready; beyond the limit it is dropped and counted."""
+        """Keep the message for the moment when the link is ready.
+
+        Beyond the limit it is dropped and counted.
+        """
         kept = self._kept.setdefault(peer, [])
         if len(kept) >= KEPT_MAX:
             return [Note(Dropped("event message", 1, "queue to peer full"))]
@@ -21,7 +25,10 @@ class Refused:
         return []
 
     def link(self, peer: Peer, state: LinkState) -> list[Effect]:
-        """Send what was kept, in order, if there is room again; forget it if the link is another."""
+        """Send the kept messages, in order, if there is room again.
+
+        Forget them if the link is another one.
+        """
         if state is LinkState.FULL:
             return []
         kept = self._kept.pop(peer, [])

@@ -149,6 +149,30 @@ def matches_by_template(events: DataFrame, filters: DataFrame) -> DataFrame:
     return functools.reduce(DataFrame.unionByName, joined).select("event", "filter")
 
 
+def is_due() -> Column:
+    """Whether an event is due to a subscription whose filter it passes.
+
+    ``subscribe`` returned before ``publish`` began, and the subscription outlived the receipt. A
+    NULL ``ended_at`` means never. A NULL ``completed_at`` means that the receipt was never
+    complete, so nothing is due. Times need only have an order.
+    """
+    outlived = sf.col("ended_at").isNull() | (sf.col("ended_at") > sf.col("completed_at"))
+    began = sf.col("subscribed_at") < sf.col("published_at")
+    return sf.coalesce(began & sf.col("completed_at").isNotNull() & outlived, sf.lit(False))
+
+
+def is_allowed(takes_earlier: Column | None = None) -> Column:
+    """Whether such an event may be handed over, because subscription and publication overlap.
+
+    ``takes_earlier`` says of a subscription that it asked for earlier events as well.
+    """
+    began = sf.col("completed_at").isNull() | (sf.col("subscribing_at") <= sf.col("completed_at"))
+    if takes_earlier is not None:
+        began = began | takes_earlier
+    alive = sf.col("ended_at").isNull() | (sf.col("ended_at") >= sf.col("published_at"))
+    return sf.coalesce(began & alive, sf.lit(False))
+
+
 def due(
     matched: DataFrame,
     subscriptions: DataFrame,
@@ -159,28 +183,19 @@ def due(
     publications.
 
     ``subscriptions`` are (filter, subscribing_at, subscribed_at, ended_at), several for a filter
-    that comes and goes. ``publications`` are (event, published_at, completed_at). A pair is *due*
-    if ``subscribe`` returned before ``publish`` began, and the subscription outlived the receipt.
-    It is *allowed* (due is false) if they overlap. Other pairs are left out, because handing them
-    over is spurious. A NULL ``ended_at`` means never. A NULL ``completed_at`` means that the
-    receipt was never complete, so nothing is due.
+    that comes and goes. ``publications`` are (event, published_at, completed_at). Pairs that are
+    allowed and not due have a false ``due``. Other pairs are left out, because handing them over is
+    spurious.
 
     ``by`` names the columns of a pair. With ``subscription`` each of a filter's subscriptions is
-    judged by itself, and with ``run`` each run. Times need only have an order.
+    judged by itself, and with ``run`` each run.
     """
     both = [name for name in by if name in publications.columns]
     pairs = matched.select("event", "filter").join(subscriptions, on="filter", how="inner").join(
         publications, on=both, how="inner"
     )  # fmt: skip
-    lived = sf.col("ended_at").isNull()
-    must = (sf.col("subscribed_at") < sf.col("published_at")) & (
-        lived | (sf.col("ended_at") > sf.col("completed_at"))
-    )
-    must = must & sf.col("completed_at").isNotNull()
-    begun = sf.col("completed_at").isNull() | (sf.col("subscribing_at") <= sf.col("completed_at"))
-    may = begun & (lived | (sf.col("ended_at") >= sf.col("published_at")))
-    judged = pairs.where(sf.coalesce(may | must, sf.lit(False)))
-    return judged.groupBy(*by).agg(sf.bool_or(sf.coalesce(must, sf.lit(False))).alias("due"))
+    judged = pairs.where(is_allowed() | is_due())
+    return judged.groupBy(*by).agg(sf.bool_or(is_due()).alias("due"))
 
 
 def judge(pairs: DataFrame, handed: DataFrame, by: Sequence[str]) -> DataFrame:

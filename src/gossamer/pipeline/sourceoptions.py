@@ -147,7 +147,7 @@ class Options:
         if unasked:
             died = "1 node died before it" if unasked == 1 else f"{unasked} nodes died before they"
             self._missed(
-                f"{died} could be asked what is retained of {self.topic!r} there, so events may be "
+                f"{died} could be asked for retained events of {self.topic!r}, so events may be "
                 "missing",
                 "start it again" if unasked == 1 else "start them again",
             )

@@ -81,7 +81,7 @@ def build(
     another column (or none).
 
     A filter with a NULL in its key or with an empty range matches nothing. The result is None if
-    there are so many different keys that an integer cannot hold them.
+    there are more different keys than an integer can hold.
     """
     import numpy as np
 

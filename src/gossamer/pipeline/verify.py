@@ -523,17 +523,6 @@ def pairs(
     allowed.
     """
     in_gap = sf.coalesce(sf.col("published_at") < sf.col("gap_at"), sf.lit(False))
-    # No subscription outlives a receipt that is never complete. Such an event is allowed at most.
-    due = (sf.col("subscribed_at") < sf.col("published_at")) & (
-        sf.col("completed_at").isNotNull()
-        & (sf.col("ended_at").isNull() | (sf.col("completed_at") < sf.col("ended_at")))
-    )
-    overlaps = sf.col("completed_at").isNull() | (
-        sf.col("subscribing_at") <= sf.col("completed_at")
-    )
-    allowed = (overlaps | following.is_history()) & (
-        sf.col("ended_at").isNull() | (sf.col("ended_at") >= sf.col("published_at"))
-    )
     return (
         found.withColumn("fabric", _fabric("event"))
         .join(
@@ -542,10 +531,10 @@ def pairs(
             how="inner",
         )
         .join(published.drop("topic", "values", "times"), on="event", how="inner")
-        .where(allowed)
+        .where(oracle.is_allowed(following.is_history()))
         .withColumn("publisher", sf.element_at(sf.split("event", "/"), 1))
         .join(told, on=[*_SUBSCRIPTION, "publisher"], how="left")
-        .select("event", *_SUBSCRIPTION, (sf.coalesce(due, sf.lit(False)) & ~in_gap).alias("due"))
+        .select("event", *_SUBSCRIPTION, (oracle.is_due() & ~in_gap).alias("due"))
     )
 
 

@@ -1,8 +1,8 @@
 """A book in which the steps of the users of a run are written down as they happen.
 
-A book holds the history by which the checkers judge, tallies the hand-overs, and tells the checkers of each step. Whole nodes
-note themselves what goes into a trace. Of a bare overlay machine the book writes the same records, so that any run can
-leave traces.
+A book holds the history by which the checkers judge, tallies the hand-overs, and tells the checkers
+of each step. Whole nodes write their own trace records. For a bare overlay machine the book writes
+the same records, so that any run can leave traces.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ HOOKS = ("handed", "completed", "sent", "arrived")
 
 
 class Book:
-    """``wanted`` says which filters an event passes; ``checkers`` look on beside those of hand-overs."""
+    """``wanted`` says which filters an event passes. ``checkers`` look on beside those of
+    hand-overs.
+    """
 
     def __init__(
         self, wanted: Callable[[int], Collection[int]], checkers: Sequence[Checker] = ()
@@ -44,7 +46,8 @@ class Book:
         for checker in self.checkers:
             self.hooks.add(checker)
         self.deliveries: list[Delivery] = []
-        self.delivered = 0  # hand-overs that are neither duplicate nor spurious
+        # These hand-overs are neither duplicate nor spurious.
+        self.delivered = 0
         self.duplicate = 0
         self.spurious = 0
 
@@ -68,7 +71,10 @@ class Book:
         hops: int,
         tick: int,
     ) -> Published | None:
-        """An event was handed over. ``place``: the subscription, if there is one; ``was``: the one that there was."""
+        """An event was handed over.
+
+        ``place`` is the subscription, if there is one. ``was`` is the one that there was.
+        """
         history = self.history
         event = history.by_id.get(id)
         hand = HandOver(node.index, number, id, values, event, place)
@@ -90,7 +96,10 @@ class Book:
         return event
 
     def judge(self, *more: Checker) -> list[str]:
-        """The faults of the run so far, by the checkers of hand-overs and ``more``. The book may be judged again."""
+        """The faults of the run so far, by the checkers of hand-overs and ``more``.
+
+        The book may be judged again.
+        """
         self.whole.violations.clear()
         self.whole.count = self.whole.due = 0
         judges = [self.once, self.wanted, self.whole, *more]
@@ -111,7 +120,8 @@ class BareBook(Book):
     ) -> None:
         super().__init__(wanted)
         self._world, self._topic, self._schema = world, topic, schema
-        self._nodes: dict[int, Node] = {}  # by the index of a place
+        # By the index of a place.
+        self._nodes: dict[int, Node] = {}
 
     def subscribing(self, node: Node, filter: int, number: int, text: str) -> Place:
         now = self._world.clock.now
@@ -121,7 +131,8 @@ class BareBook(Book):
             self._world.record(node, Advertised(self._topic, self._schema))
         self.history.add_place(place)
         self._nodes[place.index] = node
-        # A node may subscribe under one number again; in a trace, each subscription has a number of its own.
+        # A node may subscribe again under the same number. In a trace, each subscription has a
+        # number of its own.
         self._world.record(node, Subscribing(place.index, self._topic, text or "TRUE"))
         return place
 
@@ -162,7 +173,7 @@ class BareBook(Book):
         self._world.record(node, Completed(sequence, incarnation, matched))
 
     def lost(self, node: Node) -> None:
-        """A publisher is gone: nobody promised what it did not get done."""
+        """A publisher is gone. Nobody promised the events that it did not complete."""
         for event in self.history.events:
             if event.node == node.index and event.completed is None:
                 event.lost = True

@@ -2,16 +2,16 @@
 
     once        no subscription is handed an event twice
     wanted      nothing is handed over that the filter does not want, or at the wrong time
-    intact      what is handed over is what was published
-    whole       what is due was handed over, once everything is quiet
-    receipts    a receipt comes once (again after a crash), and counts the subscriptions that took the event, but none that
-                discarded it before it was reported
+    intact      the row that is handed over is the row that was published
+    whole       every due event was handed over, once everything is quiet
+    receipts    a receipt comes once (again after a crash). It counts the subscriptions that took
+                the event, but none that discarded it before it was reported
     floors      a publisher's floor never passes an event without receipt, and never falls
     tables      deduplication tables hold nothing below the floors they have heard of
     converged   once faults stop, links, subscriptions and receipts become whole again
 
-``contract`` (machine.py's rules) is checked by the simulator itself, ``oracle`` (two evaluations of each filter agree) when
-the workload is made.
+The simulator itself checks ``contract`` (machine.py's rules). ``oracle`` (two evaluations of each
+filter agree) is checked when the workload is made.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ from gossamer.sim.history import HandOver, History, Published
 from gossamer.sim.network import Packet
 from gossamer.sim.world import Node
 
-VIOLATIONS_MAX = 20  # told per checker; the rest is counted
+# A checker tells this number of violations, and counts the others.
+VIOLATIONS_MAX = 20
 
 
 class Findings:
-    """What a checker has found."""
+    """The violations that a checker has found."""
 
     name = ""
 
@@ -54,7 +55,10 @@ class Checker(Findings):
     def completed(self, history: History, event: Published, life: int) -> None: ...
     def sent(self, history: History, node: Node, packet: Packet) -> None: ...
     def arrived(self, history: History, node: Node, packet: Packet) -> None:
-        """Events have come to a node for the first time in its life; further copies are not told."""
+        """Events have come to a node for the first time in its life.
+
+        Further copies are not told.
+        """
 
     def finish(self, history: History) -> None: ...
 
@@ -117,7 +121,8 @@ class Whole(Checker):
     def __init__(self) -> None:
         super().__init__()
         self.due = 0
-        self.since = 0  # tick; what was published before is nobody's loss
+        # A tick. Events that were published before it are nobody's loss.
+        self.since = 0
 
     def finish(self, history: History) -> None:
         for event in history.events:
@@ -128,7 +133,8 @@ class Whole(Checker):
                     self.due += 1
                     if event.index not in place.got:
                         self.fail(
-                            f"event {event.index} of node {event.node} missed at node {place.node}, filter {place.filter}"
+                            f"event {event.index} of node {event.node} missed at node "
+                            f"{place.node}, filter {place.filter}"
                         )
 
 
@@ -136,7 +142,8 @@ class Receipts(Checker):
     name = "receipts"
 
     def completed(self, history: History, event: Published, life: int) -> None:
-        if event.completed is not None and event.life == life:  # after a crash it may come again
+        # After a crash it may come again.
+        if event.completed is not None and event.life == life:
             self.fail(f"event {event.index}: a second receipt")
 
     def finish(self, history: History) -> None:
@@ -153,7 +160,8 @@ class Receipts(Checker):
             if not low <= event.matched <= high:
                 right = str(low) if low == high else f"{low} to {high}"
                 self.fail(
-                    f"event {event.index} of node {event.node}: matched is {event.matched}, right is {right}"
+                    f"event {event.index} of node {event.node}: matched is {event.matched}, right "
+                    f"is {right}"
                 )
             if event.dropped > gone:
                 self.fail(
@@ -167,9 +175,8 @@ class Floors(Checker):
 
     def __init__(self) -> None:
         super().__init__()
-        self._floors: dict[
-            tuple[int, int], tuple[int, int]
-        ] = {}  # of the newest event: its sequence and floor
+        # For each publisher's life, the sequence number and the floor of the newest event.
+        self._floors: dict[tuple[int, int], tuple[int, int]] = {}
         self._checked: dict[tuple[int, int], int] = {}
 
     def sent(self, history: History, node: Node, packet: Packet) -> None:
@@ -181,7 +188,8 @@ class Floors(Checker):
         if floor > first:
             self.fail(f"node {node.index}: event {first} sent with floor {floor}, above itself")
         newest, before = self._floors.get(key, (0, 0))
-        if first > newest:  # one that is sent again keeps the floor it had
+        # An event that is sent again keeps the floor that it had.
+        if first > newest:
             self._floors[key] = (first, floor)
             if floor < before:
                 self.fail(f"node {node.index}: floor fell from {before} to {floor}")
@@ -189,16 +197,21 @@ class Floors(Checker):
             event = history.by_id.get((publisher, incarnation, sequence))
             if event is not None and event.completed is None and not event.refused:
                 self.fail(
-                    f"node {node.index}: floor {floor} passes sequence {sequence}, which has no receipt"
+                    f"node {node.index}: floor {floor} passes sequence {sequence}, which has no "
+                    "receipt"
                 )
         self._checked[key] = max(floor, self._checked.get(key, 1))
 
 
 class Tables(Checker):
-    """``remembered`` reads how many batches a plane of a machine remembers. Each plane knows the floors that came to it."""
+    """``remembered`` reads how many batches a plane of a machine remembers.
+
+    Each plane knows the floors that came to it.
+    """
 
     name = "tables"
-    EVERY = 128  # arrivals between looks
+    # The number of arrivals between looks.
+    EVERY = 128
 
     def __init__(self, remembered: Callable[[Any, str], int | None]) -> None:
         super().__init__()
@@ -214,9 +227,8 @@ class Tables(Checker):
     def arrived(self, history: History, node: Node, packet: Packet) -> None:
         self._arrivals += 1
         if self._arrivals % self.EVERY == 0:
-            self._look(
-                history, node, plane_of(packet.message)
-            )  # before the node has seen this packet
+            # This comes before the node has seen the packet.
+            self._look(history, node, plane_of(packet.message))
         self._hear(node, packet)
 
     def _hear(self, node: Node, packet: Packet) -> None:
@@ -241,12 +253,14 @@ class Tables(Checker):
             return
         heard = dict(self._heard.get((node.index, node.life, plane), {}))
         for key, newest in history.newest.items():
-            if key[0] == node.peer:  # its own: it remembers what it could not send, too
+            # This batch is the node's own. A node also remembers batches that it could not send.
+            if key[0] == node.peer:
                 heard[key] = (heard.get(key, (1, 0))[0], newest)
         most = sum(high - low + 1 for low, high in heard.values())
         if count > most:
             self.fail(
-                f"node {node.index} remembers {count} batches ({plane}), though the floors it knows allow {most}"
+                f"node {node.index} remembers {count} batches ({plane}), though the floors it "
+                f"knows allow {most}"
             )
 
 

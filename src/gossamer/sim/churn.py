@@ -1,25 +1,32 @@
-"""Who is away, and when: session lengths and off-times as they were measured, for nodes that come and go.
+"""Nodes that come and go: session lengths and off-times as they were measured.
 
     server              sessions of Tor relays: lognormal, median 32 h, sigma 2.38
-    client              sessions of users: lognormal, median 5.3 min, sigma 2.35; off-times as for servers
-    sessions.csv.gz     your own log: node_id, up_s, down_s (moments in seconds), left_censored, right_censored (0 or 1)
+    client              sessions of users: lognormal, median 5.3 min, sigma 2.35; off-times as for
+                        servers
+    sessions.csv.gz     your own log: node_id, up_s, down_s (moments in seconds), left_censored,
+                        right_censored (0 or 1)
 
-Departures at a steady rate and of equal lengths would be kinder than any network is. Measured sessions have a heavy tail:
-most nodes stay for long, and those that go do so again and again. At any moment 6 % of servers are away, and 91 % of
-clients, whose off-times nobody measured: a client that is up 1.4 h on average stays away as long as a relay does, 13 h.
+Departures at a steady rate and of equal lengths would be kinder than any network is. Measured
+sessions have a heavy tail: most nodes stay for long, and those that go do so again and again. At
+any moment 6 % of servers are away, and 91 % of clients. Nobody measured the off-times of clients,
+so a client that is up 1.4 h on average stays away as long as a relay does, 13 h.
 
-The fits. Off-times have median 2.4 h, p90 15 h, p99 210 h. A lognormal through the first two has its p99 at 67 h, so
-the part above p90 has a sigma of its own and all three are met. Nothing is longer than 60 days, the time observed: without
-this bound, 78 % of the mean server session (543 h) would come from sessions longer than anybody has watched; with it
-the mean is 197 h, and the relays show 219 h of being up for each departure.
+The fits. Off-times have median 2.4 h, p90 15 h and p99 210 h. A lognormal through the first two has
+its p99 at 67 h. So the part above p90 has a sigma of its own, and all three are met. Nothing is
+longer than 60 days, the time observed. Without this bound, 78 % of the mean server session (543 h)
+would come from sessions longer than anybody has watched. With it the mean is 197 h, and the relays
+show 219 h of being up for each departure.
 
-The file. A session that was on when the observation began (left-censored) has an unknown age, and is there because it is long:
-it is left out. One that was still on at the end (right-censored) is at least so long: it counts as such, by Kaplan and Meier's
-estimate; what they leave open is given the length of the longest session in the file. An off-time is the gap
-between two sessions of one node; a node that never came back is no off-time, as here every node comes back. Each draw is
-independent: that in truth the same nodes keep flapping is not modelled.
+The file. A session that was on when the observation began (left-censored) has an unknown age, and
+is there because it is long, so it is left out. A session that was still on at the end
+(right-censored) has at least this length, and counts as such by Kaplan and Meier's estimate. The
+part that these sessions leave open gets the length of the longest session in the file. An off-time
+is the gap between two sessions of one node. A node that never came back has no off-time, because
+here every node comes back. Each draw is independent. In truth the same nodes keep flapping, and
+that is not modelled.
 
-Draws use ``random()`` only, the one method of ``random.Random`` whose stream Python promises to keep.
+Draws use ``random()`` only, the one method of ``random.Random`` whose stream Python promises to
+keep.
 """
 
 from __future__ import annotations
@@ -42,13 +49,17 @@ from msgspec import Struct
 
 SECOND = 1_000_000
 MINUTE, HOUR = 60 * SECOND, 3_600 * SECOND
-LONGEST = 60 * 24 * HOUR  # for how long the relays were observed
-Z90, Z99 = 1.2815515655446004, 2.3263478740408408  # quantiles of the normal distribution
+# The relays were observed for this time.
+LONGEST = 60 * 24 * HOUR
+# Quantiles of the normal distribution.
+Z90, Z99 = 1.2815515655446004, 2.3263478740408408
 SERVER_MEDIAN, SERVER_SIGMA = 32 * HOUR, 2.38
 CLIENT_MEDIAN, CLIENT_SIGMA = 5.3 * MINUTE, 2.35
 OFF_MEDIAN, OFF_P90, OFF_P99 = 2.4 * HOUR, 15 * HOUR, 210 * HOUR
-MOMENT_MAX = 1e12  # in seconds: more is no log of anything
-SHARE_MAX = 60.0  # every node once a second: more is a slip of the pen
+# In seconds. No log has more.
+MOMENT_MAX = 1e12
+# Every node leaves once a second. More is a slip of the pen.
+SHARE_MAX = 60.0
 
 COLUMNS = ("node_id", "up_s", "down_s", "left_censored", "right_censored")
 FORMS = "server, client, or the path of a CSV file (may be .gz) with the columns " + ", ".join(
@@ -57,7 +68,9 @@ FORMS = "server, client, or the path of a CSV file (may be .gz) with the columns
 
 
 class ChurnError(ValueError):
-    """A churn text, a file of sessions or a request that cannot be used; says where, why and what can."""
+    """A churn text, a file of sessions or a request that cannot be used. It says where, why, and
+    which texts can be used.
+    """
 
 
 class Times(Protocol):
@@ -70,7 +83,7 @@ class Times(Protocol):
         """One length, from its beginning."""
 
     def rest(self, rng: Random) -> int:
-        """What remains of the one that a look at a random moment finds under way."""
+        """The rest of the length that a look at a random moment finds under way."""
 
 
 class Churn(Protocol):
@@ -107,12 +120,15 @@ def _normal(rng: Random) -> float:
 
 
 def _below(z: float) -> float:
-    """How much of the normal distribution is below z."""
+    """The share of the normal distribution that is below z."""
     return 0.5 * math.erfc(-z / math.sqrt(2.0))
 
 
 class _Piece(NamedTuple):
-    """For normal draws z in [low, high) the length is exp(log + sigma * z); weight is their part of the mean."""
+    """For normal draws z in [low, high) the length is exp(log + sigma * z).
+
+    The weight is their part of the mean.
+    """
 
     low: float
     high: float
@@ -127,7 +143,10 @@ def _piece(low: float, high: float, log: float, sigma: float) -> _Piece:
 
 
 class Fitted:
-    """A lognormal by its median and sigma, above p90 with a sigma of its own if one is given; never above ``longest``."""
+    """A lognormal by its median and sigma, above p90 with a sigma of its own if one is given.
+
+    No length is above ``longest``.
+    """
 
     def __init__(
         self, median: float, sigma: float, tail_sigma: float | None = None, longest: int = LONGEST
@@ -148,8 +167,9 @@ class Fitted:
         return self._longest
 
     def rest(self, rng: Random) -> int:
-        # A random moment falls into a length in proportion to that length. Weighting a lognormal by its values moves the
-        # normal distribution behind it up by sigma; within that length the moment is anywhere.
+        # A random moment falls into a length in proportion to that length. Weighting a lognormal by
+        # its values moves the normal distribution behind it up by sigma. Within that length the
+        # moment is anywhere.
         spot = rng.random() * self.mean
         for piece in self._pieces:
             if spot < piece.weight:
@@ -182,7 +202,10 @@ class Observed:
 
 
 def kaplan_meier(lengths: Iterable[tuple[int, bool]], longest: int) -> list[tuple[int, float]]:
-    """Lengths, each with whether its end was seen, as (length, probability); what is left open is put at ``longest``."""
+    """Lengths, each with whether its end was seen, as (length, probability).
+
+    The probability that is left open is put at ``longest``.
+    """
     found = sorted(lengths)
     weighted: list[tuple[int, float]] = []
     still, left = len(found), 1.0
@@ -232,7 +255,8 @@ def _rows(lines: Iterator[list[str]]) -> Iterator[list[str]]:
     missing = [name for name in COLUMNS if name not in head]
     if missing:
         raise ChurnError(
-            f"no column {', '.join(missing)}; the first line must name the columns {', '.join(COLUMNS)}"
+            f"no column {', '.join(missing)}; the first line must name the columns "
+            f"{', '.join(COLUMNS)}"
         )
     places = [head.index(name) for name in COLUMNS]
     for row in lines:
@@ -240,7 +264,8 @@ def _rows(lines: Iterator[list[str]]) -> Iterator[list[str]]:
             continue
         if len(row) != len(head):
             raise ChurnError(
-                f"{len(row)} cells, but the first line names {len(head)} columns; write one cell for each"
+                f"{len(row)} cells, but the first line names {len(head)} columns; write one cell "
+                "for each"
             )
         yield [row[place] for place in places]
 
@@ -260,7 +285,8 @@ def _sessions(path: str, text: str) -> dict[str, list[_Session]]:
             )
             if one.down < one.up:
                 raise ChurnError(
-                    f"down_s {down} is before up_s {up}; these are moments, not lengths, and down_s is the later"
+                    f"down_s {down} is before up_s {up}; these are moments, not lengths, and "
+                    "down_s is the later"
                 )
             nodes[node.strip()].append(one)
     except (ChurnError, csv.Error) as error:
@@ -270,7 +296,8 @@ def _sessions(path: str, text: str) -> dict[str, list[_Session]]:
         for before, after in pairwise(sessions):
             if after.up < before.down:
                 raise ChurnError(
-                    f"{path}, line {after.line}: node {node} comes up in the middle of its session in line {before.line}; "
+                    f"{path}, line {after.line}: node {node} comes up in the middle of its session "
+                    f"in line {before.line}; "
                     "give each node its own node_id, and merge sessions that overlap"
                 )
     return nodes
@@ -325,7 +352,10 @@ def parse(text: str) -> Churn:
 
 
 class Leaving(Struct, frozen=True, order=True):
-    """A node is away from ``at`` to ``until``, in microseconds. At 0: it was away before, and is no departure."""
+    """A node is away from ``at`` to ``until``, in microseconds.
+
+    At 0 the node was away before, and there is no departure.
+    """
 
     at: int
     node: int
@@ -333,19 +363,24 @@ class Leaving(Struct, frozen=True, order=True):
 
 
 def away_share(churn: Churn) -> float:
-    """How many of the nodes are away at any moment, on expectation; the scale of time does not change it."""
+    """The expected share of the nodes that are away at any moment.
+
+    The scale of time does not change it.
+    """
     return churn.downs.mean / (churn.ups.mean + churn.downs.mean)
 
 
 def schedule(
     churn: Churn, nodes: int, seconds: float, share_per_minute: float, seed: int
 ) -> tuple[Leaving, ...]:
-    """Every absence in a run, by time; on expectation ``share_per_minute`` of all nodes leave in each minute.
+    """Every absence in a run, by time.
 
-    Sessions and off-times are stretched by one factor, so their proportions stay as measured: a node leaves once in a mean
-    session and a mean off-time. The run starts in the steady state: a node is away at 0 with the probability that it
-    has at any time (``away_share``), and what was under way at 0, session or absence, has only its rest before it. So
-    the rate holds from the first minute on. An absence that outlasts the run ends with it.
+    On expectation ``share_per_minute`` of all nodes leave in each minute. Sessions and off-times
+    are stretched by one factor, so their proportions stay as measured. A node leaves once in the
+    sum of a mean session and a mean off-time. The run starts in the steady state. A node is away at
+    0 with the probability that it has at any time (``away_share``). A session or absence that was
+    under way at 0 has only its rest before it. So the rate holds from the first minute on. An
+    absence that outlasts the run ends with it.
     """
     if nodes < 0:
         raise ChurnError(f"churn among {nodes} nodes: the number must be zero or more")
@@ -355,7 +390,8 @@ def schedule(
         )
     if not 0 <= share_per_minute <= SHARE_MAX:
         raise ChurnError(
-            f"churn of {share_per_minute} of the nodes a minute: must be from 0 to {SHARE_MAX:g}; 10 % a minute is 0.10"
+            f"churn of {share_per_minute} of the nodes a minute: must be from 0 to {SHARE_MAX:g}; "
+            "10 % a minute is 0.10"
         )
     end = int(seconds * SECOND)
     if share_per_minute == 0 or end == 0:
@@ -365,7 +401,8 @@ def schedule(
     stretch = MINUTE / (share_per_minute * cycle)
 
     def scaled(length: int) -> int:
-        return max(1, round(min(length * stretch, end)))  # what is past the end does not matter
+        # The part past the end does not matter.
+        return max(1, round(min(length * stretch, end)))
 
     found: list[Leaving] = []
     for node in range(nodes):

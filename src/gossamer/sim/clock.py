@@ -1,6 +1,7 @@
-"""Virtual time: durations as text, and a calendar of what happens next.
+"""Virtual time: durations as text, and a calendar of coming events.
 
-Entries order by (time, sequence number), so that ties are settled by who came first and never by comparing payloads.
+Entries are in the order of (time, sequence number). So ties are settled by the order in which the
+entries came, and never by comparing payloads.
 """
 
 from __future__ import annotations
@@ -40,27 +41,36 @@ def duration_text(micros: int) -> str:
 
 Act = Callable[[Any, Any, Any], None]
 _Entry = tuple[int, int, Act, Any, Any, Any]
-SLOT_BITS = 10  # of the microseconds: what is of one slot of the calendar
+# The bits of the microseconds that one slot of the calendar spans.
+SLOT_BITS = 10
 
 
 class Clock:
-    """What happens next, and when. Acts take three arguments, so that an entry is one flat tuple.
+    """A calendar of the acts to come.
 
-    A calendar: what is to happen within one slot of about a millisecond is a plain list, sorted when its time comes. So an entry
-    costs an append and its share of a sort, however many thousand timers are set; in one heap it would cost a way through memory.
+    Acts take three arguments, so that an entry is one flat tuple. The acts within one slot of about
+    a millisecond are a plain list, which is sorted when its time comes. So an entry costs an append
+    and its share of a sort, whatever the number of timers. In one heap it would cost a walk through
+    memory.
     """
 
     __slots__ = ("_late", "_present", "_ready", "_sequence", "_slots", "_times", "now", "steps")
 
     def __init__(self) -> None:
         self.now = Micros(0)
-        self.steps = 0  # acts done so far: orders what happens within one microsecond
+        # The acts done so far. Their number orders everything that happens within one microsecond.
+        self.steps = 0
         self._sequence = 0
-        self._slots: dict[int, list[_Entry]] = {}  # of the future
-        self._times: list[int] = []  # heap of their numbers
-        self._present = -1  # the slot that has been opened last
-        self._ready: list[_Entry] = []  # what is left of it, the last first
-        self._late: list[_Entry] = []  # heap of what was pushed into it, or before it, since
+        # The slots of the future.
+        self._slots: dict[int, list[_Entry]] = {}
+        # A heap of the numbers of these slots.
+        self._times: list[int] = []
+        # The slot that was opened last.
+        self._present = -1
+        # The remaining entries of that slot, the last first.
+        self._ready: list[_Entry] = []
+        # A heap of the entries that were pushed into that slot, or before it, since then.
+        self._late: list[_Entry] = []
 
     def push(self, at: int, act: Act, x: Any = None, y: Any = None, z: Any = None) -> None:
         self._sequence = sequence = self._sequence + 1
@@ -76,12 +86,15 @@ class Clock:
             heappush(self._late, (at, sequence, act, x, y, z))
 
     def call(self, at: int, act: Callable[[], None]) -> None:
-        """For what happens rarely, where three arguments are a nuisance."""
+        """For acts that are rare, where three arguments are a nuisance."""
         assert at >= self.now, "the past is closed"
         self.push(at, _bare, act)
 
     def run(self, until: int, steps_max: int) -> bool:
-        """Go on until this time, or for so many steps. Returns whether anything is left before ``until``."""
+        """Go on until this time, or for this number of steps.
+
+        Returns whether anything is left before ``until``.
+        """
         late = self._late
         end = self.steps + steps_max
         while True:

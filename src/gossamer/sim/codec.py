@@ -1,4 +1,6 @@
-"""The real wire in the simulator: every message becomes a frame and comes out of one; and which events are in it."""
+"""The real wire in the simulator. Every message becomes a frame and comes out of one. This module
+also says which events are in a message.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ class WireCodec:
 
     def ids(self, message: Message) -> tuple[EventId, ...]:
         if isinstance(message, Past):
-            return ()  # events of long ago, which come once
+            # These are events of long ago, which come once.
+            return ()
         if isinstance(message, Portion):
             return tuple(
                 (message.publisher, message.incarnation, message.first + place)
@@ -38,21 +41,25 @@ class WireCodec:
 
 
 def floor_of(message: Message) -> int | None:
-    """The publisher's floor, as a message with events tells it."""
+    """The publisher's floor that a message with events tells."""
     floor: int | None = (
-        message.batch.floor if isinstance(message, Branch | Carry) else getattr(message, "floor", None)
+        message.batch.floor
+        if isinstance(message, Branch | Carry)
+        else getattr(message, "floor", None)
     )
     return floor
 
 
 def plane_of(message: Message) -> str:
-    """Which plane of a node a message with events belongs to, by its attribute there."""
+    """The plane of a node to which a message with events belongs, by its attribute there."""
     return {Branch: "tree", Carry: "skiplist", Portion: "direct"}.get(type(message), "flood")
 
 
 def hops_of(message: Message) -> int:
-    """How far the events in a message have come."""
+    """The number of hops that the events in a message have made."""
     if isinstance(message, Portion):
         return 1
-    hops: int = message.batch.hops if isinstance(message, Branch | Carry) else getattr(message, "hops", 0)
+    hops: int = (
+        message.batch.hops if isinstance(message, Branch | Carry) else getattr(message, "hops", 0)
+    )
     return hops

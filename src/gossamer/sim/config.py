@@ -1,8 +1,9 @@
 """One run as data, and as a scenario file.
 
-``Setup`` is what every run is told: how its network is, what befalls it, and the number that everything is drawn from.
-Each kind of run adds its own fields in a subclass. ``Config`` is the one of whole nodes; those of the bare overlays are in
-``gossamer.lab``. A setup prints itself as a scenario file, which parses back to an equal one.
+``Setup`` holds the options that every run has: its network, the trouble that befalls it, and the
+number from which everything is drawn. Each kind of run adds its own fields in a subclass.
+``Config`` belongs to whole nodes; those of the bare overlays are in ``gossamer.lab``. A setup
+prints itself as a scenario file, which parses back to an equal one.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from gossamer.sim.faults import AnyFault
 ROUTES = (*Route, "mixed", "wander")
 MIXED = (Route.FLOOD, Route.SKIPLIST, Route.TREE, Route.DIRECT)
 NODES_MAX = 20_000
-SCENARIOS = resources.files(__package__) / "scenarios"  # also where the package is a zip file
+# This also works where the package is a zip file.
+SCENARIOS = resources.files(__package__) / "scenarios"
 S = TypeVar("S", bound="Setup")
 
 
@@ -35,28 +37,42 @@ class ConfigError(ValueError):
 
 
 class Setup(Struct, frozen=True, kw_only=True):
-    """What every run is told. Subclasses add fields, and say in the class variables what these may be."""
+    """The options of every run.
+
+    Subclasses add fields, and their class variables say which values these may have.
+    """
 
     overlay: str
     latency: str = "constant:1ms"
     # Chance that a packet is lost below the stream: its message and all behind it are late by a
     # retransmission time-out.
     loss: float = 0.0
-    delay: float = 0.0  # chance that a message is late, and all behind it
-    late: str = "20ms"  # how late it is at most
-    breaks: float = 0.0  # chance for each message that its connection breaks in mid-stream
-    refuse: float = 0.0  # chance that an event message finds the queue full
-    detect: str = "300ms"  # a broken link is noticed after half to one and a half of this
-    reconnect: str = "100ms"  # a mended one is used again after half to one and a half of this
-    queue_mark: int = 256  # event messages waiting on a link; beyond it, it is FULL
-    disk: str = "1ms"  # how long a write takes
-    # When loss, delay, breaks and refusals stop, counted from when the trouble begins; empty: never.
+    # The chance that a message is late, with everything behind it.
+    delay: float = 0.0
+    # The most that it is late.
+    late: str = "20ms"
+    # The chance for each message that its connection breaks in mid-stream.
+    breaks: float = 0.0
+    # The chance that an event message finds the queue full.
+    refuse: float = 0.0
+    # A broken link is noticed after half to one and a half of this time.
+    detect: str = "300ms"
+    # A mended link is used again after half to one and a half of this time.
+    reconnect: str = "100ms"
+    # The number of event messages that may wait on a link. Beyond it, the link is FULL.
+    queue_mark: int = 256
+    # The time that a write takes.
+    disk: str = "1ms"
+    # The time after which loss, delay, breaks and refusals stop, counted from the beginning of the
+    # trouble. Empty: they never stop.
     stop: str = ""
-    seconds_max: float = 120.0  # virtual seconds that everything has to become right in the end
+    # The virtual seconds in which everything has to become right in the end.
+    seconds_max: float = 120.0
     seed: int = 0
     faults: tuple[AnyFault, ...] = ()
 
-    NODES: ClassVar[str] = "nodes"  # the field that says how many nodes there are
+    # The field that says how many nodes there are.
+    NODES: ClassVar[str] = "nodes"
     OVERLAYS: ClassVar[tuple[str, ...]] = ()
     BOUNDS: ClassVar[tuple[tuple[str, float, float], ...]] = ()
     CHOICES: ClassVar[tuple[tuple[str, tuple[str, ...]], ...]] = ()
@@ -84,7 +100,7 @@ class Setup(Struct, frozen=True, kw_only=True):
         self.check()
 
     def check(self) -> None:
-        """Raises ``ConfigError`` for what only this kind of run can judge."""
+        """Raises ``ConfigError`` for mistakes that only this kind of run can judge."""
 
     @classmethod
     def sections(cls) -> dict[str, tuple[str, ...]]:
@@ -93,42 +109,59 @@ class Setup(Struct, frozen=True, kw_only=True):
             "fabric": ("overlay", *cls.FABRIC, "disk"),
             "workload": cls.WORKLOAD,
             "network": (
-                "latency", "loss", "delay", "late", "breaks", "refuse", "detect", "reconnect", "queue_mark",
+                "latency", "loss", "delay", "late", "breaks", "refuse", "detect", "reconnect",
+                "queue_mark",
             ),
             "run": ("seed", "stop", "seconds_max"),
         }  # fmt: skip
 
 
 _BOUNDS: tuple[tuple[str, float, float], ...] = (
-    ("loss", 0.0, 0.9), ("delay", 0.0, 1.0), ("breaks", 0.0, 0.5), ("refuse", 0.0, 0.9), ("queue_mark", 1, 1_000_000),
+    ("loss", 0.0, 0.9), ("delay", 0.0, 1.0), ("breaks", 0.0, 0.5), ("refuse", 0.0, 0.9),
+    ("queue_mark", 1, 1_000_000),
     ("seconds_max", 0.001, 1e6), ("seed", 0, 2**63 - 1),
 )  # fmt: skip
 
 
 class Config(Setup, frozen=True, kw_only=True):
-    """Whole nodes: over a graph that is given (flood), or over links that the interest plane opens and closes (fabric)."""
+    """Whole nodes.
+
+    They run over a graph that is given (flood), or over links that the interest plane opens and
+    closes (fabric).
+    """
 
     overlay: str = "flood"
-    # Of the subscriptions. With overlay "fabric" any; mixed: one after the other; wander: they move.
+    # The route of the subscriptions; any route with overlay "fabric". With mixed they take turns,
+    # and with wander they move.
     route: str = "flood"
     nodes: int = 200
-    degree: int = 6  # neighbours of a node in the random graph
-    durable: bool = False  # nodes have disks: accepted events survive crashes
-    window: int = 32_768  # events without a receipt that a node may have
+    # The neighbours of a node in the random graph.
+    degree: int = 6
+    # Nodes have disks, and accepted events survive crashes.
+    durable: bool = False
+    # The events without a receipt that a node may have.
+    window: int = 32_768
     # Share of the nodes, but the first three, that nobody can dial; with overlay "fabric".
     unreached: float = 0.0
-    buffer: int = 16_384  # events that may wait for one subscription's consumer
+    # The events that may wait for one subscription's consumer.
+    buffer: int = 16_384
     events: int = 100
     subscriptions: int = 200
-    interval: str = "10ms"  # between publications
-    burst: int = 1  # events published together
-    churn: int = 0  # subscriptions that are cancelled and made anew while events are published
-    consumer: str = "0s"  # how long a subscriber takes for each hand-over
+    # The time between publications.
+    interval: str = "10ms"
+    # The number of events that are published together.
+    burst: int = 1
+    # The subscriptions that are cancelled and made anew while events are published.
+    churn: int = 0
+    # The time that a subscriber takes for each hand-over.
+    consumer: str = "0s"
 
     OVERLAYS: ClassVar = ("flood", "fabric")
     BOUNDS: ClassVar = (
-        ("nodes", 1, NODES_MAX), ("degree", 1, 256), ("window", 1, 1_000_000), ("buffer", 1, 1_000_000),
-        ("events", 0, 10_000_000), ("unreached", 0.0, 1.0), ("subscriptions", 0, 10_000_000), ("burst", 1, 100_000),
+        ("nodes", 1, NODES_MAX), ("degree", 1, 256), ("window", 1, 1_000_000),
+        ("buffer", 1, 1_000_000),
+        ("events", 0, 10_000_000), ("unreached", 0.0, 1.0), ("subscriptions", 0, 10_000_000),
+        ("burst", 1, 100_000),
         ("churn", 0, 1_000_000),
     )  # fmt: skip
     DURATIONS: ClassVar = ("interval", "consumer")
@@ -150,7 +183,8 @@ class Config(Setup, frozen=True, kw_only=True):
     def route_of(self, filter: int) -> Route:
         """The route of a subscription."""
         if self.is_unreached(filter % self.nodes):
-            return Route.AUTO  # any other but flood is refused there
+            # Other routes but flood are refused there.
+            return Route.AUTO
         return (
             MIXED[filter % len(MIXED)] if self.route in ("mixed", "wander") else Route(self.route)
         )
@@ -184,7 +218,8 @@ def _check_faults(faults: tuple[AnyFault, ...], nodes: int) -> None:
 
 
 def _check_latency(text: str) -> None:
-    if not text.startswith("matrix:"):  # files are read when the run begins
+    if not text.startswith("matrix:"):
+        # The run reads files when it begins.
         try:
             latency.parse(text, 0)
         except latency.LatencyError as error:
@@ -201,7 +236,9 @@ class ScenarioFile(Struct, Generic[S], frozen=True):
 
 
 def to_toml(setup: Setup, about: str = "") -> str:
-    """The setup as a scenario file. Only the overlay and what is not as by default are written."""
+    """The setup as a scenario file, with the overlay and every option that differs from its
+    default.
+    """
     default = type(setup)(overlay=setup.overlay)
     lines = [f"about = {_toml(about)}"] if about else []
     for section, names in setup.sections().items():
@@ -224,8 +261,12 @@ def _toml(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def from_toml(text: str, where: str, kind: type[S] = Config) -> ScenarioFile[S]:  # type: ignore[assignment]
-    """What a scenario file says: of which kind of run it is, the caller knows."""
+def from_toml(
+    text: str,
+    where: str,
+    kind: type[S] = Config,  # type: ignore[assignment]
+) -> ScenarioFile[S]:
+    """Read a scenario file. The caller knows which kind of run it is."""
     sections = kind.sections()
     try:
         tables = tomllib.loads(text)

@@ -1,6 +1,7 @@
-"""Faults as data: what a scenario file lists under ``[[fault]]``, and how each is put on the clock.
+"""Faults as data: the entries under ``[[fault]]`` of a scenario file, put on the clock.
 
-``at`` counts from the first publication. ``nodes`` names the nodes; without it, ``share`` of them is drawn from the seed.
+``at`` counts from the first publication. ``nodes`` names the nodes. Without it, ``share`` of them
+is drawn from the seed.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ class Fault(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     share: float = 0.25
 
     def times(self) -> tuple[int, int]:
-        """When it begins and when it is over."""
+        """The times when it begins and when it is over."""
         begin = duration(self.at)
         return begin, begin + duration(self.lasts)
 
@@ -36,8 +37,10 @@ class Partition(Fault, frozen=True, kw_only=True, tag="partition", tag_field="ki
     """Messages between these nodes and the others are lost."""
 
     share: float = 0.4
-    one_way: bool = False  # only those from these nodes to the others
-    silent: bool = False  # no link breaks: messages vanish and nobody is told
+    # Only messages from these nodes to the others are lost.
+    one_way: bool = False
+    # No link breaks. Messages vanish and nobody is told.
+    silent: bool = False
 
 
 class Clogging(Fault, frozen=True, kw_only=True, tag="clog", tag_field="kind"):
@@ -51,15 +54,23 @@ class Swizzle(Fault, frozen=True, kw_only=True, tag="swizzle", tag_field="kind")
 
 
 class Crash(Fault, frozen=True, kw_only=True, tag="crash", tag_field="kind"):
-    """The processes die, writes are torn; after ``lasts`` they start again. ``lasts = "0s"``: they stay down."""
+    """The processes die, and their writes are torn. After ``lasts`` they start again.
+
+    ``lasts = "0s"`` means that they stay down.
+    """
 
     share: float = 0.1
-    silent: bool = False  # with their hosts: nobody is told (dialled links only)
-    wipe: bool = False  # they come back with empty disks
+    # The hosts are gone, too, and nobody is told (dialled links only).
+    silent: bool = False
+    # The nodes come back with empty disks.
+    wipe: bool = False
 
 
 class Leave(Fault, frozen=True, kw_only=True, tag="leave", tag_field="kind"):
-    """The nodes say goodbye and go; after ``lasts`` they come back. ``lasts = "0s"``: they stay away."""
+    """The nodes say goodbye and go. After ``lasts`` they come back.
+
+    ``lasts = "0s"`` means that they stay away.
+    """
 
     share: float = 0.01
 
@@ -71,7 +82,7 @@ class Pause(Fault, frozen=True, kw_only=True, tag="pause", tag_field="kind"):
 
 
 class FullDisk(Fault, frozen=True, kw_only=True, tag="disk-full", tag_field="kind"):
-    """A write that somebody waits for is refused; any other is done when there is room again."""
+    """A write that somebody waits for is refused. Any other is done when there is room again."""
 
     share: float = 0.25
 
@@ -80,7 +91,7 @@ AnyFault = Partition | Clogging | Swizzle | Crash | Leave | Pause | FullDisk
 
 
 def schedule(fault: AnyFault, world: World, start: int, rng: Random) -> int:
-    """Put a fault on the clock; returns when it is over."""
+    """Put a fault on the clock. Returns the time when it is over."""
     begin, end = fault.times()
     begin, end = start + begin, start + end
     call = world.clock.call

@@ -1,15 +1,20 @@
 """Fuzzing: a small fabric of whole nodes, and a peer that sends one of them anything.
 
-Three honest nodes (one of them the victim) exchange real messages over a bus in virtual time: topics, subscriptions by every route,
-events, history. A fourth peer is linked to the victim and sends
+Three honest nodes (one of them the victim) exchange real messages over a bus in virtual time:
+topics, subscriptions by every route, events, history. A fourth peer is linked to the victim and
+sends
 
-    made       messages of every kind on the wire, with random fields of the right shape, out of names that mean something here
-    bent       real messages that the victim has got, with some field changed, cut, repeated or put out of order
-    broken     frames whose bytes were changed: the codec must refuse them, or take them for another message
+    made       messages of every kind on the wire, with random fields of the right shape, made of
+               names that mean something here
+    bent       real messages that came to the victim, with some field changed, cut, repeated or put
+               out of order
+    broken     frames whose bytes were changed: the codec must refuse them, or take them for another
+               message
 
-and now and then the same under an honest neighbour's name. Links break and come back meanwhile. What must hold at every step: no
-exception but ``WireError`` of the codec; after ``wake(now)`` the deadline lies ahead; every message that comes out fits a frame and
-can be read again; and the victim's memory stays below a bound.
+and now and then the same under an honest neighbour's name. Links break and come back meanwhile. At
+every step these promises must hold. No exception is raised but ``WireError`` of the codec. After
+``wake(now)`` the deadline lies ahead. Every message that comes out fits a frame and can be read
+again. The victim's memory stays below a bound.
 
 One seed and an episode's number replay an episode to the byte.
 """
@@ -49,8 +54,10 @@ from gossamer.node.wire import (
 from gossamer.overlay.interest.config import InterestConfig
 from gossamer.overlay.interest.record import topic_hash
 
-STEPS = 2_000  # in an episode
-MEMORY_MAX = 1 << 30  # bytes that the whole process may have come to
+# The number of steps in an episode.
+STEPS = 2_000
+# The bytes to which the whole process may grow.
+MEMORY_MAX = 1 << 30
 PEERS = (Peer(1), Peer(2), Peer(3))
 ATTACKER = Peer(66)
 TOPIC, SCHEMA = "weather", "city STRING, temp INT"
@@ -250,7 +257,8 @@ class Fabric:
     def __init__(self, rng: Random, *, keyed: bool) -> None:
         self.rng, self.now = rng, Micros(0)
         self.nodes: dict[Peer, NodeCore] = {}
-        self.heard: deque[tuple[Peer, bytes]] = deque(maxlen=400)  # what came to the victim
+        # The messages that came to the victim.
+        self.heard: deque[tuple[Peer, bytes]] = deque(maxlen=400)
         self.counts: Counter[str] = Counter()
         self._bus: deque[tuple[Peer, Peer, bytes]] = deque()
         for peer in PEERS:
@@ -258,8 +266,10 @@ class Fabric:
             assert me is not None
             interest = InterestConfig(k=2, join=() if peer == PEERS[0] else ("one:1",))
             self.nodes[peer] = NodeCore(
-                peer, incarnation=1, rng=Random(rng.getrandbits(32)), config=NodeConfig(interest=interest),
-                address=f"host{peer}:1", rights=Rights(me, _prove, lambda identity: True) if keyed else None,
+                peer, incarnation=1, rng=Random(rng.getrandbits(32)),
+                config=NodeConfig(interest=interest),
+                address=f"host{peer}:1",
+                rights=Rights(me, _prove, lambda identity: True) if keyed else None,
             )  # fmt: skip
         self.victim = self.nodes[PEERS[0]]
         self.links = [(a, b) for a in PEERS for b in PEERS if a != b]
@@ -276,13 +286,13 @@ class Fabric:
         self.settle(30)
 
     def do(self, node: NodeCore, effects: list[Effect]) -> None:
-        """Carry out what a node says; check that what it sends can travel."""
+        """Carry out the effects of a node, and check that its messages can travel."""
         for effect in effects:
             kind = type(effect)
             if kind is Send:
                 frame = encode(effect.message)  # type: ignore[union-attr]
                 if _decode(frame[4:]) != effect.message:  # type: ignore[union-attr]
-                    raise FuzzError(f"what was sent is not what would be read: {effect.message!r}")  # type: ignore[union-attr]
+                    raise FuzzError(f"a message does not survive the codec: {effect.message!r}")  # type: ignore[union-attr]
                 self._bus.extend(
                     (peer, node.peer, frame)
                     for peer in effect.to  # type: ignore[union-attr]
@@ -319,7 +329,8 @@ class Fabric:
             self.do(node, node.receive(sender, _decode(frame[4:]), self.now))
         if len(self._bus) > 20_000:
             self.counts["bus cleared"] += 1
-            self._bus.clear()  # one message that makes many is for the limits of a connection to stop
+            # If one message makes many, the limits of a connection must stop it.
+            self._bus.clear()
 
     def attack(self, sender: Peer, message: Message) -> None:
         self.counts[type(message).__name__] += 1
@@ -343,9 +354,8 @@ def _step(fabric: Fabric, maker: Maker, rng: Random) -> None:
     elif deed < 0.72 and fabric.heard:
         _broken(fabric, rng, rng.choice(fabric.heard)[1], sender)
     elif deed < 0.76 and fabric.heard:
-        fabric.attack(
-            sender, _decode(rng.choice(fabric.heard)[1][4:])
-        )  # replayed, or in another's name
+        # The message is replayed, or sent in another node's name.
+        fabric.attack(sender, _decode(rng.choice(fabric.heard)[1][4:]))
     elif deed < 0.80:
         _command(fabric, rng)
     elif deed < 0.82:
@@ -397,7 +407,7 @@ def _command(fabric: Fabric, rng: Random) -> None:
 def episode(
     seed: int, number: int, *, steps: int = STEPS, counts: Counter[str] | None = None
 ) -> Failure | None:
-    """One fabric, attacked for so many steps; what went wrong, if anything did."""
+    """Attack one fabric for this number of steps. Returns the failure, if there was one."""
     rng = Random(f"fuzz {seed} {number}")
     step = -1
     try:
@@ -423,9 +433,19 @@ def episode(
     return None
 
 
-def run(seed: int, *, seconds: float, clock: Callable[[], float], told: Callable[[float], None], first: int = 0,
-        most: int = 1 << 30) -> tuple[int, Counter[str], list[Failure]]:  # fmt: skip
-    """Episodes until the time is up; how many, what was sent, and what failed (at most 10)."""
+def run(
+    seed: int,
+    *,
+    seconds: float,
+    clock: Callable[[], float],
+    told: Callable[[float], None],
+    first: int = 0,
+    most: int = 1 << 30,
+) -> tuple[int, Counter[str], list[Failure]]:
+    """Run episodes until the time is up.
+
+    Returns their number, the counts of messages that were sent, and at most 10 failures.
+    """
     began, number = clock(), first
     counts: Counter[str] = Counter()
     failures: list[Failure] = []

@@ -1,4 +1,4 @@
-"""Who is whose neighbour: a random connected graph, drawn from the seed."""
+"""A random connected graph of neighbours, drawn from the seed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ from random import Random
 
 
 def neighbours(nodes: int, degree: int, rng: Random) -> list[tuple[int, int]]:
-    """Pairs of nodes: random rings laid over each other (so it is connected), and a matching when the degree is odd."""
+    """Pairs of nodes that are neighbours.
+
+    Random rings are laid over each other, so the graph is connected. If the degree is odd, a
+    matching is added.
+    """
     if nodes <= degree + 1:
         return [(a, b) for a in range(nodes) for b in range(a + 1, nodes)]
     edges: dict[tuple[int, int], None] = {}

@@ -1,4 +1,7 @@
-"""The steps of a run that checkers are told of: each checker only hears of those that it has a method for."""
+"""The steps of a run that checkers may hear of.
+
+Each checker hears only of those that it has a method for.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from gossamer.sim.checkers import Findings
 
 
 class Hooks:
-    """For each step that checkers may be told of, the methods of those that want to be told of it."""
+    """For each step, the methods of the checkers that want to hear of it."""
 
     def __init__(self, kind: type[Findings], names: Iterable[str]) -> None:
         self._kind = kind

@@ -1,14 +1,17 @@
-"""How long a message takes: models named by a short text, the same in a scenario file and on the command line.
+"""The time that a message takes: models with short names, the same in files and commands.
 
-    constant:1ms             every message takes so long
+    constant:1ms             every message takes this time
     uniform:1ms:10ms         drawn for each message
     lognormal:20ms:0.5       drawn for each message: median, sigma
-    weibull                  drawn for each pair: round-trip times as measured on PlanetLab (k 1.38, scale 160 ms)
+    weibull                  drawn for each pair: round-trip times as measured on PlanetLab (k 1.38,
+                             scale 160 ms)
     weibull:1.38:160ms       the same, with your own shape and scale
-    matrix:rtt.txt.gz        round-trip times in ms from a file: a square matrix, white space between the numbers
+    matrix:rtt.txt.gz        round-trip times in ms from a file: a square matrix, white space
+                             between the numbers
 
-Round-trip times are halved; where they are fixed for a pair, each message adds up to 5 % of jitter. Draws use ``random()``
-only, the one method of ``random.Random`` whose stream Python promises to keep.
+Round-trip times are halved. Where they are fixed for a pair, each message adds up to 5 % of jitter.
+Draws use ``random()`` only, the one method of ``random.Random`` whose stream Python promises to
+keep.
 """
 
 from __future__ import annotations
@@ -25,19 +28,23 @@ from gossamer.sim.clock import DurationError, duration
 
 JITTER = 0.05
 RTT_SHAPE, RTT_SCALE_US = 1.38, 160_000.0
-DELAY_MIN = 1  # a message never arrives at the instant it was sent
+# A message never arrives at the instant at which it was sent.
+DELAY_MIN = 1
 
 
 class LatencyError(ValueError):
-    """A latency text or an RTT file that cannot be used; says why and what can."""
+    """A latency text or an RTT file that cannot be used. It says why, and which can be used."""
 
 
 class Latency(Protocol):
     def base(self, a: int, b: int) -> int:
-        """What is fixed for this pair of nodes, in microseconds; the same both ways."""
+        """The part that is fixed for this pair of nodes, in microseconds.
+
+        It is the same both ways.
+        """
 
     def delay(self, base: int, rng: Random) -> int:
-        """One message's way, in microseconds."""
+        """The time of one message, in microseconds."""
 
 
 class Constant:
@@ -55,7 +62,8 @@ class Uniform:
     def __init__(self, low: int, high: int) -> None:
         if low > high:
             raise LatencyError(
-                f"uniform latency from {low} us to {high} us: the first must not be more than the second"
+                f"uniform latency from {low} us to {high} us: the first must not be more than the "
+                "second"
             )
         self._low, self._range = max(DELAY_MIN, low), high - low
 
@@ -97,7 +105,10 @@ class Weibull(_PerPair):
 
 
 class Matrix(_PerPair):
-    """Nodes are given rows of the matrix in an order drawn from the seed; more nodes than rows share them."""
+    """Nodes get rows of the matrix in an order drawn from the seed.
+
+    If there are more nodes than rows, nodes share rows.
+    """
 
     def __init__(self, rows: tuple[tuple[float, ...], ...], seed: int) -> None:
         self._rows = rows
@@ -113,7 +124,10 @@ class Matrix(_PerPair):
 
 @lru_cache(maxsize=4)
 def read_matrix(path: str) -> tuple[tuple[float, ...], ...]:
-    """A square matrix of round-trip times in milliseconds, white space between the numbers; ``.gz`` is unpacked."""
+    """A square matrix of round-trip times in milliseconds, with white space between the numbers.
+
+    A file ``.gz`` is unpacked.
+    """
     try:
         data = Path(path).read_bytes()
         text = (gzip.decompress(data) if path.endswith(".gz") else data).decode("ascii")
@@ -137,7 +151,8 @@ def read_matrix(path: str) -> tuple[tuple[float, ...], ...]:
     for number, row in enumerate(rows, start=1):
         if len(row) != len(rows):
             raise LatencyError(
-                f"{path}: row {number} has {len(row)} numbers, but there are {len(rows)} rows: not square"
+                f"{path}: row {number} has {len(row)} numbers, but there are {len(rows)} rows: not "
+                "square"
             )
     return tuple(rows)
 
@@ -148,7 +163,7 @@ FORMS = (
 
 
 def parse(text: str, seed: int) -> Latency:
-    """The model that a text names; what is drawn for each pair comes from the seed."""
+    """The model that a text names. Draws for each pair come from the seed."""
     kind, _, rest = text.partition(":")
     if kind == "matrix" and rest:
         return Matrix(read_matrix(rest), seed)

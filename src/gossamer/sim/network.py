@@ -1,25 +1,29 @@
 """Links between nodes, exactly as the link contract of machine.py has them.
 
-A link is a connection, as TCP gives it. While it is up, control messages arrive in order, event messages
-arrive in order, and a control message may overtake event messages. Everything on the way belongs to one
-``epoch`` of the link. When a pair of nodes is cut off (a crash, a partition, a break), both ends notice on
-their own, each after a delay of its own, and are told DOWN; each end has received a prefix of what the
-other end sent, and the tail is lost. After the repair both are told UP, and a new epoch begins. In
-between, the two ends may disagree for a while, as they do in life.
+A link is a connection, as TCP gives it. While it is up, control messages arrive in order, event
+messages arrive in order, and a control message may overtake event messages. Everything on the way
+belongs to one ``epoch`` of the link. When a pair of nodes is cut off (a crash, a partition, a
+break), both ends notice on their own, each after a delay of its own, and are told DOWN. Each end
+has received a prefix of the messages of the other end, and the tail is lost. After the repair both
+are told UP, and a new epoch begins. In between, the two ends may disagree for a while, as they do
+in life.
 
-A barrier (a partition, a clog) stalls the links that it stops: from a drawn moment on, nothing more of
-what is on the way arrives. It waits. When the barrier goes, all of it arrives in one burst, in order, if
-the link has survived. A link that is stalled for ``SILENCE`` is half open, is found by that, and breaks.
+A barrier (a partition, a clog) stalls the links that it stops: from a drawn moment on, no message
+that is on the way arrives. The messages wait. When the barrier goes, all of them arrive in one
+burst, in order, if the link has survived. A link that is stalled for ``SILENCE`` is half open, is
+found by that, and breaks.
 
-Links of a fixed graph are laid with ``add_link`` and stay; those that machines dial (switchboard.py) are one ``Pair`` for one
-connection, made when both ends are told UP and dropped from the tables once neither end believes in it.
+Links of a fixed graph are laid with ``add_link`` and stay. Links that machines dial
+(switchboard.py) have one ``Pair`` for each connection. It is made when both ends are told UP, and
+dropped from the tables once neither end believes in it.
 
-A link's event queue (what a barrier holds, what waits in a narrow link, and what waits at a paused node)
-has a mark. Beyond it the sender is told FULL, and further event messages go back to it (``refused``) until
-half of the queue has drained and the sender is told READY.
+A link's event queue has a mark. It holds the messages that a barrier holds, that wait in a narrow
+link, and that wait at a paused node. Beyond the mark the sender is told FULL, and further event
+messages go back to it (``refused``) until half of the queue has drained and the sender is told
+READY.
 
-A narrow link has two lanes, and what waits in the one for control messages goes first. While it is busy, the sender is told
-MOVING, as a real driver says it of a slow socket.
+A narrow link has two lanes, and messages in the lane for control messages go first. While the link
+is busy, the sender is told MOVING, as a real driver says it of a slow socket.
 """
 
 from __future__ import annotations
@@ -36,10 +40,14 @@ from gossamer.sim.latency import Latency
 from gossamer.sim.rules import BREAK, REFUSE, SILENCE, Barrier, Narrow, Rule
 
 Key = tuple[int, int]
-MOVING_EVERY = 5_000_000  # looks at what has left over a narrow link
-MOVING_BYTES = 16 << 10  # so much must have left to be a sign of life
-AGAIN = 100_000  # between attempts to say that an end is gone, while a partition is in the way
-EventId = tuple[int, int, int]  # publisher, incarnation, sequence
+# The time between looks at the bytes that have left over a narrow link.
+MOVING_EVERY = 5_000_000
+# This number of bytes that have left is a sign of life.
+MOVING_BYTES = 16 << 10
+# The time between attempts to say that an end is gone, while a partition is in the way.
+AGAIN = 100_000
+# Publisher, incarnation and sequence.
+EventId = tuple[int, int, int]
 
 
 class Packet(Struct):
@@ -49,7 +57,8 @@ class Packet(Struct):
     size: int
     ids: tuple[EventId, ...] = ()
     is_event: bool = False
-    events: tuple[int, ...] = ()  # places in the workload, where they are known
+    # Places in the workload, where they are known.
+    events: tuple[int, ...] = ()
 
 
 class Link:
@@ -79,21 +88,28 @@ class Link:
 
     def __init__(self, sender: int, to: int, sender_peer: Peer, base: int) -> None:
         self.sender, self.to, self.sender_peer, self.base = sender, to, sender_peer, base
-        self.back: Link = self  # the other direction
+        # The other direction.
+        self.back: Link = self
         self.pair: Pair
-        self.up = False  # what the sending end believes
+        # The state that the sending end believes in.
+        self.up = False
         self.epoch = 0
         # When the latest message of each kind arrives, which no later one of its kind overtakes.
         self.last_control = self.last_event = 0
-        self.stalled_at: int = NEVER  # what would arrive later than this is held
-        self.stalls = 0  # counts them, so that the end of one is not taken for the end of another
+        # A message that would arrive later than this is held.
+        self.stalled_at: int = NEVER
+        # The number of stalls, so that the end of one is not taken for the end of another.
+        self.stalls = 0
         self.held: list[Packet] = []
-        self.queued = 0  # event messages held, or waiting at a paused node
+        # The number of event messages that are held, or that wait at a paused node.
+        self.queued = 0
         self.full = False
         # Of a narrow link: control messages, and events.
         self.lanes: tuple[deque[Packet], deque[Packet]] = (deque(), deque())
-        self.busy = False  # something is on its way into it
-        self.looked_at = self.moved = 0  # bytes that have left since then
+        # A message is on its way into the link.
+        self.busy = False
+        # The bytes that have left since the last look.
+        self.looked_at = self.moved = 0
 
     @property
     def last(self) -> int:
@@ -101,16 +117,19 @@ class Link:
 
 
 class Pair:
-    """Both directions between two nodes, and why they cannot talk."""
+    """Both directions between two nodes, and the reasons why they cannot talk."""
 
     __slots__ = ("broken", "dialled", "ends", "generation", "reset")
 
     def __init__(self, one: Link, other: Link) -> None:
         self.ends = (one, other)
-        self.broken = 1  # reasons; not joined yet is one
-        self.reset = True  # the next join begins a new epoch even if neither end noticed the break
+        # The number of reasons. Not joined yet is one.
+        self.broken = 1
+        # The next join begins a new epoch, even if neither end noticed the break.
+        self.reset = True
         self.generation = 0
-        self.dialled = False  # one connection; it never joins again
+        # The pair is one connection, which never joins again.
+        self.dialled = False
 
 
 class Network:
@@ -130,15 +149,15 @@ class Network:
         self.rules: list[Rule] = []
         self.barriers: list[Barrier] = []
         self.narrows: list[Narrow] = []
-        # What the sender of the message at hand is to be told: the link is FULL (None), or refuses.
+        # The answers to the sender of the message at hand: the link is FULL (None), or refuses.
         self.answers: list[tuple[Link, Packet | None]] = []
-        self.links: list[dict[Peer, Link]] = []  # by node, then by the peer at the far end
-        self.knocked: Callable[[Link], None] = lambda _link: (
-            None
-        )  # something came over a connection whose far end is gone
-        self.counts: dict[
-            str, int
-        ] = {}  # what befell messages: names of rules and barriers; full, unlinked, closed
+        # By node, and then by the peer at the far end.
+        self.links: list[dict[Peer, Link]] = []
+        # Called when a message came over a connection whose far end is gone.
+        self.knocked: Callable[[Link], None] = lambda _link: None
+        # The number of times that something befell a message, by the names of rules and barriers,
+        # and by full, unlinked and closed.
+        self.counts: dict[str, int] = {}
         self.in_flight_events = 0
         self.clock = self._clock = clock
         self._rng, self._latency = rng, latency
@@ -319,7 +338,7 @@ class Network:
         return not any(barrier.stops(sender, to) for barrier in self.barriers)
 
     def _stall(self, link: Link) -> None:
-        """From some moment on nothing more of what is on the way arrives: the rest waits behind it."""
+        """From some moment on no message that is on the way arrives. All of them wait."""
         if link.stalled_at != NEVER:
             return
         link.stalls += 1
@@ -340,7 +359,7 @@ class Network:
             self.queue(link, packet)
 
     def _drain(self, link: Link, stalls: int, _z: None) -> None:
-        """No barrier is in the way any longer: what is held arrives, in order, in one burst."""
+        """No barrier is in the way any longer. The held messages arrive, in order, in one burst."""
         if stalls != link.stalls or link.pair.broken or not self.passes(link.sender, link.to):
             return
         link.stalls += 1
@@ -353,13 +372,13 @@ class Network:
             self.unqueue(link, packet, epoch)
 
     def _silent(self, link: Link, stalls: int, _z: None) -> None:
-        """Nothing has got through for so long that the receiving end gives the link up."""
+        """Nothing has got through for this time, so the receiving end gives the link up."""
         if stalls == link.stalls and link.back.up and not link.pair.broken:
             self.count("silent")
             self.sever(link.pair)
 
     def widen(self, narrow: Narrow) -> None:
-        """The links are as wide as they were: what waits in them comes in one burst."""
+        """The links are as wide as they were. The messages that wait in them come in one burst."""
         self.narrows.remove(narrow)
         for links in self.links:
             for link in links.values():
@@ -373,7 +392,10 @@ class Network:
     # -------------------------------------------------------- breaks and joins
 
     def break_pair(self, pair: Pair, *, reset: bool = False) -> None:
-        """One more reason why these two cannot talk. Ends that believe they can will notice after a while."""
+        """One more reason why these two cannot talk.
+
+        Ends that believe they can will notice after a while.
+        """
         pair.broken += 1
         pair.reset = pair.reset or reset
         if pair.broken == 1:
@@ -392,7 +414,8 @@ class Network:
             pair.generation += 1
             if pair.dialled:
                 for end in pair.ends:
-                    if end.up and not end.back.up:  # the other has given up meanwhile
+                    # The other end has given up meanwhile.
+                    if end.up and not end.back.up:
                         self._clock.push(
                             self._later(self._detect), self._notice, pair, end, pair.generation
                         )
@@ -402,7 +425,7 @@ class Network:
                 self._clock.push(self._later(self._reconnect), self._join, pair, pair.generation)
 
     def sever(self, pair: Pair) -> None:
-        """The connection breaks in mid-stream: each end has a prefix of what was sent to it."""
+        """The connection breaks in mid-stream. Each end has a prefix of the messages to it."""
         self.count("severed")
         for link in pair.ends:
             self._stall(link)
@@ -414,7 +437,7 @@ class Network:
         self.mend_pair(pair)
 
     def hang_up(self, end: Link) -> None:
-        """This end is gone or has closed. What it has sent goes on, and may still arrive."""
+        """This end is gone or has closed. Its messages go on, and may still arrive."""
         end.up = end.full = False
         end.queued = 0
         for lane in end.lanes:
@@ -463,7 +486,7 @@ class Network:
             self._tell(end.sender, end.to, LinkState.UP)
 
     def _open(self, end: Link) -> None:
-        """A new epoch: nothing of an earlier one arrives any longer."""
+        """A new epoch: no message of an earlier one arrives any longer."""
         end.epoch += 1
         end.last_control = end.last_event = self._clock.now
         end.stalls += 1
@@ -477,7 +500,7 @@ class Network:
     # ---------------------------------------------------------- dialled links
 
     def connect(self, a: int, b: int) -> None:
-        """A new connection between these two; what is left of an earlier one breaks now."""
+        """A new connection between these two. The remains of an earlier one break now."""
         key = (min(a, b), max(a, b))
         old = self._pairs.get(key)
         for end in old.ends if old is not None else ():
@@ -491,16 +514,17 @@ class Network:
         for end in pair.ends:
             self._open(end)
         for end in pair.ends:
-            if end.up:  # told of the first, a machine may have hung up already
+            # The machine was told of the first end, and may have hung up already.
+            if end.up:
                 self.count("told up")
                 self._tell(end.sender, end.to, LinkState.UP)
 
     def lose(self, end: Link, at: int) -> None:
-        """This end is gone; the other hears of it then, once there is a way from here to there."""
+        """This end is gone. The other end hears of it once there is a way from here to there."""
         self._clock.push(at, self._lost, end)
 
     def later(self) -> int:
-        """When something that broke now is noticed."""
+        """The time at which something that broke now is noticed."""
         return self._later(self._detect)
 
     def one_way(self, a: int, b: int) -> int:

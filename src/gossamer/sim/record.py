@@ -1,8 +1,8 @@
-"""What the users of a run did and were given, as rows: what somebody else needs to judge the run by.
+"""Rows about everything that the users of a run did and were given, from which others can judge it.
 
-Everything has two times. ``_us`` is virtual time, in microseconds after the workload began; what was set up before is negative.
-``_at`` is the order of all that users did and saw in the run: two things in one microsecond still have an order, and which of
-them came first decides what is due.
+Everything has two times. ``_us`` is virtual time, in microseconds after the workload began; it is
+negative for the set-up before. ``_at`` is the order of all that users did and saw in the run. Two
+things in one microsecond still have an order, and that order decides which events are due.
 """
 
 from __future__ import annotations
@@ -13,25 +13,32 @@ from gossamer.sim.history import History
 
 
 class Delivery(Struct, frozen=True):
-    """One hand-over. ``event`` and ``filter`` are places in the workload, -1: there is no such."""
+    """One hand-over. ``event`` and ``filter`` are places in the workload; -1 stands for none."""
 
     event: int
     filter: int
     node: int
-    at: int  # microseconds after ``publish``
+    # Microseconds after ``publish``.
+    at: int
     hops: int
-    subscription: int = -1  # place in ``Outcome.subscriptions``; -1: there never was such a one
+    # The place in ``Outcome.subscriptions``. -1: there never was such a subscription.
+    subscription: int = -1
     handed_at: int = 0
 
 
 class Subscription(Struct, frozen=True):
-    """One subscription, from the call of ``subscribe`` to its end. A filter that is subscribed again has another."""
+    """One subscription, from the call of ``subscribe`` to its end.
+
+    A filter that is subscribed again has another one.
+    """
 
     filter: int
     node: int
     subscribing_at: int
-    subscribed_at: int | None  # ``subscribe`` returned: it is in force
-    ended_at: int | None  # cancelled, cut off, or its node is gone
+    # The subscription is in force, because ``subscribe`` returned.
+    subscribed_at: int | None
+    # It was cancelled or cut off, or its node is gone.
+    ended_at: int | None
     subscribing_us: int
     subscribed_us: int | None
     ended_us: int | None

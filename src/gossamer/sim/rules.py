@@ -1,11 +1,11 @@
-"""What may befall the connections that messages travel on: rules that judge, and barriers that stop.
+"""Rules and barriers for the connections that messages travel on: rules judge, and barriers stop.
 
-A connection is a stream, as TCP gives it. So nothing here loses, repeats or reorders a single message of
-a connection that stays up. A rule is asked about each message that is sent, and may say that the message
-is late (and with it everything behind it), that the connection breaks there and then, or that the
-sender's queue is full. A barrier is there for a while: what is sent through it waits until the barrier is
-gone, or is lost with the connection. Rules and barriers count how often they fired, because a fault that
-never fires tests nothing.
+A connection is a stream, as TCP gives it. So nothing here loses, repeats or reorders a single
+message of a connection that stays up. A rule is asked about each message that is sent. It may say
+that the message is late (and with it everything behind it), that the connection breaks there and
+then, or that the sender's queue is full. A barrier is there for a while. Messages that are sent
+through it wait until the barrier is gone, or are lost with the connection. Rules and barriers count
+how often they fired, because a fault that never fires tests nothing.
 """
 
 from __future__ import annotations
@@ -16,17 +16,20 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from gossamer.sim.network import Link, Packet
 
-PASS = 0  # a verdict: the next rule is asked; any other number above 0 is a delay in microseconds
-BREAK = -1  # the connection breaks with this message on its way
-REFUSE = -2  # the queue is full: the message goes back to its sender
-RESEND = (
-    200_000  # the first retransmission time-out below a stream; each further one is twice as long
-)
-SILENCE = 10_000_000  # a connection on which nothing gets through for this long is given up
+# Verdicts. With PASS the next rule is asked. A number above 0 is a delay in microseconds.
+PASS = 0
+# The connection breaks with this message on its way.
+BREAK = -1
+# The queue is full, and the message goes back to its sender.
+REFUSE = -2
+# The first retransmission time-out below a stream. Each further one is twice as long.
+RESEND = 200_000
+# A connection on which nothing gets through for this long is given up.
+SILENCE = 10_000_000
 
 
 class Rule(Protocol):
-    """Asked about each message. The first rule that does not pass decides."""
+    """A rule is asked about each message. The first rule that does not pass decides."""
 
     name: str
     fired: int
@@ -37,8 +40,9 @@ class Rule(Protocol):
 class Loss:
     """Packets are lost with this chance, below the stream.
 
-    The stream repairs it: the message, and everything behind it, is late by a retransmission time-out,
-    which doubles each time. A connection that does not get a packet through within ``SILENCE`` breaks.
+    The stream repairs it. The message, and everything behind it, is late by a retransmission
+    time-out, which doubles each time. A connection that does not get a packet through within
+    ``SILENCE`` breaks.
     """
 
     name = "loss"
@@ -57,7 +61,9 @@ class Loss:
 
 
 class Delay:
-    """Each message is late with this chance, by at most so much, and what is behind it waits."""
+    """Each message is late with this chance, by at most this time, and all messages behind
+    it wait.
+    """
 
     name = "delay"
 
@@ -83,7 +89,7 @@ class Breaks:
 
 
 class Refusals:
-    """With this chance an event message finds the queue full, which others have filled meanwhile."""
+    """With this chance an event message finds the queue full, because others have filled it."""
 
     name = "refuse"
 
@@ -104,7 +110,10 @@ class Barrier(Protocol):
 
 
 class Cut:
-    """A partition: nothing gets from one side to the other, in both directions unless ``one_way``."""
+    """A partition: nothing gets from one side to the other.
+
+    This holds in both directions unless ``one_way``.
+    """
 
     name = "partition"
 

@@ -24,15 +24,20 @@ from gossamer.sim.users import Users
 from gossamer.sim.workload import Shape, Workload, draw
 from gossamer.sim.world import AnyMachine, BreachError, Node
 
-CHUNK = 2_000  # steps between looks at whether the run is over
-LINGER = 2_000_000  # after everything is quiet: time for what is late to do harm
+# The number of steps between looks at whether the run is over.
+CHUNK = 2_000
+# The time after everything is quiet, in which late messages may still do harm.
+LINGER = 2_000_000
 
 
 class Load(Struct, frozen=True):
     node: int
-    received: int  # events that arrived, every copy counted
-    delivered: int  # hand-overs
-    noise: int  # different events that arrived though no filter here wants them
+    # Events that arrived, every copy counted.
+    received: int
+    # Hand-overs.
+    delivered: int
+    # Different events that arrived though no filter here wants them.
+    noise: int
     sent_bytes: int
 
 
@@ -43,7 +48,8 @@ class Outcome(Struct):
     missed: int
     duplicate: int
     spurious: int
-    copies: int  # events that arrived at nodes, every copy counted
+    # Events that arrived at nodes, every copy counted.
+    copies: int
     copies_per_delivery: float
     hops_mean: float
     hops_max: int
@@ -54,13 +60,16 @@ class Outcome(Struct):
     messages: int
     virtual_seconds: float
     digest: str
-    deliveries: list[Delivery]  # every hand-over, also those that are duplicate or spurious
+    # Every hand-over, also those that are duplicate or spurious.
+    deliveries: list[Delivery]
     loads: list[Load]
     subscriptions: list[Subscription]
     publications: list[Publication]
     violations: list[str]
-    fired: dict[str, int]  # what befell messages, links, nodes and disks, and how often
-    notes: dict[str, int]  # what the nodes noted, by kind
+    # The faults that befell messages, links, nodes and disks, and how often each did.
+    fired: dict[str, int]
+    # The number of notes of the nodes, by kind.
+    notes: dict[str, int]
 
     @property
     def good(self) -> bool:
@@ -96,18 +105,24 @@ def address(index: int, config: Config) -> str:
 
 
 def _seeds(config: Config) -> tuple[str, ...]:
-    """Where nodes of a fabric find each other: any of the first three, one of which may be down."""
+    """The addresses at which nodes of a fabric find each other.
+
+    These are the first three nodes, and one of them may be down.
+    """
     return tuple(address(index, config) for index in range(min(3, config.nodes)))
 
 
 def remembered(machine: Any, plane: str) -> int | None:
-    """How many batches a plane of a node remembers; None if it has none."""
+    """The number of batches that a plane of a node remembers. None if it has no such plane."""
     found = getattr(machine, plane, None)
     return None if found is None else found.remembered
 
 
 def matching(workload: Workload, shapes: tuple[Shape, ...]) -> tuple[list[list[int]], list[str]]:
-    """For each filter the events it matches, by straight evaluation; and where the two evaluations differ."""
+    """For each filter the events it matches, by straight evaluation.
+
+    The second list tells where the two evaluations differ.
+    """
     schemas = [Schema.parse(schema) for _, schema in workload.topics]
     events: list[list[tuple[int, dict[str, Any]]]] = [[] for _ in schemas]
     for index, event in enumerate(workload.events):
@@ -133,7 +148,7 @@ def matching(workload: Workload, shapes: tuple[Shape, ...]) -> tuple[list[list[i
 
 
 class Run(Users):
-    """Whole nodes. A run in pieces, for tests that look inside; ``simulate`` is the whole."""
+    """A run of whole nodes, in pieces for tests that look inside. ``simulate`` does all of it."""
 
     def __init__(
         self, config: Config, workload: Workload | None = None, make: Make = make_core
@@ -149,7 +164,8 @@ class Run(Users):
             for event in events:
                 wanted[event][filter] = None
         checkers = [
-            check.Intact(workload.events), check.Receipts(), check.Floors(), check.Tables(remembered),
+            check.Intact(workload.events), check.Receipts(), check.Floors(),
+            check.Tables(remembered),
             check.Converged(self.unquiet),
         ]  # fmt: skip
         super().__init__(config, workload, Book(wanted.__getitem__, checkers))
@@ -199,10 +215,12 @@ class Run(Users):
             progress(self._fraction())
             if clock.next_at is None or clock.next_at > self.over_at + limit:
                 clock.now = Micros(max(clock.now, self.over_at))
-                break  # nothing will happen any more, or time is up
+                # Nothing will happen any more, or time is up.
+                break
             if not self.unquiet():
                 clock.run(clock.now + LINGER, 10_000_000)
-                if not self.unquiet():  # links that nobody needs any longer may be closing just now
+                # Links that nobody needs any longer may be closing just now.
+                if not self.unquiet():
                     break
         progress(1.0)
 
@@ -281,5 +299,8 @@ def simulate(
     workload: Workload | None = None,
     progress: Callable[[float], None] = lambda _: None,
 ) -> Outcome:
-    """Run the configuration; the workload is drawn from its seed if none is given. One seed, one outcome, to the byte."""
+    """Run the configuration. The workload is drawn from its seed if none is given.
+
+    One seed gives one outcome, to the byte.
+    """
     return Run(config, workload).go(progress)

@@ -1,11 +1,13 @@
-"""One run: a configuration, the machines that it puts into a world, their users, the faults, and the probes that look on.
+"""One run: a configuration, the machines of its world, their users, the faults and the probes.
 
-``Scenario`` is the base of all runs. A subclass says which machine runs at a node (``make``) and how its messages
-travel (``codec``), adds the nodes, and lets users act. Whole nodes (run.py) and the bare overlays of the laboratory are such
-subclasses; measures, experiments and the swarm drive them.
+``Scenario`` is the base of all runs. A subclass says which machine runs at a node (``make``) and
+how its messages travel (``codec``), adds the nodes, and lets users act. Whole nodes (run.py) and
+the bare overlays of the laboratory are such subclasses. Measures, experiments and the swarm drive
+them.
 
-A scenario that the swarm flies has ``act``: trouble, in which anything may go wrong, and then calm, in which everything must
-become right again in a stated time. ``fly`` runs it, and says what became of it.
+A scenario that the swarm flies has ``act``. First there is trouble, in which anything may go wrong.
+Then there is calm, in which everything must become right again in a stated time. ``fly`` runs it,
+and returns its result.
 """
 
 from __future__ import annotations
@@ -63,9 +65,11 @@ class Flight(Struct, frozen=True):
     violations: list[str]
     digest: str
     messages: int
-    counted: dict[str, float]  # the figures of this kind of run
+    # The figures of this kind of run.
+    counted: dict[str, float]
     fired: dict[str, int]
-    toml: str  # the drawn configuration
+    # The drawn configuration.
+    toml: str
 
     @property
     def replay(self) -> str:
@@ -78,13 +82,16 @@ class Scenario(Probe, ABC, Generic[S]):
     codec: ClassVar[Callable[[], Codec]] = WireCodec
     header: ClassVar[int] = 0
     shares: ClassVar[bool] = False
-    step: ClassVar[int] = 5_000  # microseconds between looks at whether something has come about
+    # The microseconds between looks at whether a condition has come about.
+    step: ClassVar[int] = 5_000
 
     def __init__(self, setup: S) -> None:
         self.setup = setup
         self.violations: list[str] = []
-        self.notes: dict[str, int] = {}  # what the nodes noted, by kind
-        self.rejected: dict[str, int] = {}  # and why, where a reason was given
+        # The number of notes of the nodes, by kind.
+        self.notes: dict[str, int] = {}
+        # The number of rejections, by their reason, where a reason was given.
+        self.rejected: dict[str, int] = {}
         self.rng = Random(f"users {setup.seed}")
         self.steps_max = STEPS_MAX
         self.world = World(
@@ -128,7 +135,10 @@ class Scenario(Probe, ABC, Generic[S]):
     # ------------------------------------------------------------------------ faults
 
     def schedule_faults(self, start: int) -> int:
-        """Put the faults on the clock; returns when they and the lossy network are over."""
+        """Put the faults on the clock.
+
+        Returns the time when they and the lossy network are over.
+        """
         setup, over = self.setup, start
         for number, fault in enumerate(setup.faults):
             chosen = Random(f"fault {setup.seed} {number}")
@@ -141,7 +151,8 @@ class Scenario(Probe, ABC, Generic[S]):
         clock = self.world.clock
         if clock.run(at, self.steps_max - clock.steps):
             raise BreachError(
-                f"{clock.steps:,} steps in {clock.now / SECOND:g} virtual seconds: a storm of messages"
+                f"{clock.steps:,} steps in {clock.now / SECOND:g} virtual seconds: a storm of "
+                "messages"
             )
         clock.now = Micros(max(at, clock.now))
 
@@ -156,7 +167,10 @@ class Scenario(Probe, ABC, Generic[S]):
         step: int = 0,
         progress: Callable[[float], None] = lambda _: None,
     ) -> float | None:
-        """Go on until it is so; returns the virtual seconds that took, or None if it took too long."""
+        """Go on until the condition holds.
+
+        Returns the virtual seconds that it took, or None if it took too long.
+        """
         clock = self.world.clock
         began = int(clock.now)
         end = began + int(seconds_max * SECOND)
@@ -178,7 +192,7 @@ class Scenario(Probe, ABC, Generic[S]):
 
 
 def draw_peers(count: int, rng: Random) -> list[Peer]:
-    """Names of so many nodes."""
+    """Draw the names of this number of nodes."""
     peers: dict[int, None] = {}
     while len(peers) < count:
         peers[int(rng.random() * 2**53) << 11 | int(rng.random() * 2**11)] = None
@@ -205,7 +219,7 @@ class Flown(Protocol):
 
 
 def fly(scenario: Flown) -> Flight:
-    """Trouble and calm, and what became of it."""
+    """Run trouble and calm, and return the result."""
     try:
         scenario.act()
     except BreachError as breach:

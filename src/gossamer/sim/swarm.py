@@ -1,8 +1,9 @@
 """A swarm of runs: configuration, workload and faults are all drawn from the seed.
 
-Each run has a safety phase, in which anything may go wrong and the checkers look at every step, and a liveness phase: faults
-stop, and the fabric must become whole again in a stated time. Outages are kept shorter than flood's grace for a lost
-neighbour and do not overlap one another, because beyond that flood promises nothing; everything else overlaps freely.
+Each run has a safety phase, in which anything may go wrong and the checkers look at every step. In
+the liveness phase after it the faults stop, and the fabric must become whole again in a stated
+time. Outages are kept shorter than flood's grace for a lost neighbour and do not overlap one
+another, because beyond that flood promises nothing. Everything else overlaps freely.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from gossamer.sim.scenario import Flight, Flown, fly
 
 MILLISECOND = 1_000
 OUTAGE_MAX = 2_000 * MILLISECOND
+# The routes of a swarm of whole nodes.
 TURNS = (
     "flood",
     "skiplist",
@@ -41,7 +43,7 @@ TURNS = (
     "direct",
     "wander",
     "auto",
-)  # routes of a swarm of whole nodes
+)
 NODES_MAX = 40
 
 
@@ -99,7 +101,8 @@ def draw_config(seed: int) -> Config:
         faults=faults,
     )
     if nodes > 2 and dice.chance(0.2):
-        # One only: the ring in the graph stays connected without it, and nobody waits for what has said goodbye.
+        # One node only. The ring in the graph stays connected without it, and nobody waits for a
+        # node that has said goodbye.
         gone = Leave(
             at=dice.time(0, 3_000), lasts=dice.time(50, 2_000), nodes=(dice.between(0, nodes - 1),)
         )
@@ -114,7 +117,8 @@ def draw_config(seed: int) -> Config:
 def _draw_faults(dice: Dice, durable: bool) -> tuple[AnyFault, ...]:
     faults: list[AnyFault] = []
     at = 0
-    for _ in range(dice.between(0, 3)):  # outages, one after another
+    # These are the outages, one after another.
+    for _ in range(dice.between(0, 3)):
         at += dice.between(0, 1_500)
         lasts = dice.between(20, OUTAGE_MAX // MILLISECOND)
         begin, span = duration_text(at * MILLISECOND), duration_text(lasts * MILLISECOND)
@@ -131,8 +135,10 @@ def _draw_faults(dice: Dice, durable: bool) -> tuple[AnyFault, ...]:
             )
         else:
             faults.append(Crash(at=begin, lasts=span, share=round(0.02 + dice.share(0.3), 3)))
-        at += lasts + 1_500  # both ends have joined again before the next begins
-    for _ in range(dice.between(0, 3)):  # the rest, whenever
+        # Both ends have joined again before the next outage begins.
+        at += lasts + 1_500
+    # The other faults come at any time.
+    for _ in range(dice.between(0, 3)):
         begin, span = dice.time(0, 4_000), dice.time(20, 2_000)
         share = round(0.05 + dice.share(0.5), 3)
         kind = dice.between(0, 3)
@@ -148,7 +154,10 @@ def _draw_faults(dice: Dice, durable: bool) -> tuple[AnyFault, ...]:
 
 
 def draw_fabric(seed: int) -> Config:
-    """The same draw, with whole nodes: planes over links that the interest plane opens and closes. The routes take turns."""
+    """The same draw with whole nodes: planes over links that the interest plane opens and closes.
+
+    The routes take turns.
+    """
     dice = Dice(f"unreached {seed}")
     unreached = dice.share(1.0) if dice.chance(0.25) else 0.0
     route = TURNS[seed % len(TURNS)]
@@ -166,7 +175,10 @@ def fabric(seed: int) -> Run:
 
 
 Draw = Callable[[int], Flown]
-"""What is drawn from a seed, ready to fly. A function of a module, because it goes to other processes."""
+"""A scenario that was drawn from a seed and is ready to fly.
+
+It is a function of a module, because it goes to other processes.
+"""
 
 
 def fly_seed(draw: Draw, seed: int) -> Flight:

@@ -1,12 +1,14 @@
 """Links that machines open and close themselves: addresses, dialling, hanging up.
 
-A dial takes a round trip and then both ends are told UP, unless nobody lives at the address, a partition (in either direction)
-or a clog is in between, or the two are joined already; then nothing happens, which is counted. A paused process is dialled as
-any other, because its kernel answers; it hears of the link when it goes on.
+A dial takes a round trip, and then both ends are told UP. Nothing happens, which is counted, if
+nobody lives at the address, if a partition (in either direction) or a clog is in between, or if the
+two are joined already. A paused process can be dialled as any other, because its kernel answers. It
+hears of the link when it goes on.
 
-A node that hangs up is told DOWN at once, the far end after what is on its way. A process that dies is noticed after a while. A
-host that dies leaves a half-open link, which is found by its silence, or when something is sent to the host after it is back, or
-when its own new connection takes the place of the old one.
+A node that hangs up is told DOWN at once, and the far end after the messages that are on its way. A
+process that dies is noticed after a while. A host that dies leaves a half-open link. It is found by
+its silence, or when something is sent to the host after it is back, or when the host's own new
+connection takes the place of the old one.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from gossamer.sim.rules import SILENCE
 
 
 class Switchboard:
-    """``life`` tells the life of a node, 0 if it is down."""
+    """``life`` tells the life of a node. It is 0 if the node is down."""
 
     def __init__(self, network: Network, life: Callable[[int], int]) -> None:
         self._network, self._life = network, life
@@ -51,7 +53,7 @@ class Switchboard:
             self._clock.push(at, self._meet, index, far, (self._life(index), self._life(far)))
 
     def hang_up(self, index: int, peer: Peer) -> bool:
-        """Close this end; the caller tells it. Returns whether there was a link."""
+        """Close this end. The caller tells the machine. Returns whether there was a link."""
         network = self._network
         link = network.links[index].get(peer)
         if link is None or not link.pair.dialled:
@@ -63,14 +65,18 @@ class Switchboard:
         return True
 
     def lost(self, end: Link, *, silent: bool) -> None:
-        """The process at this end is gone: the far end notices after a while, or by the silence if the host is gone, too."""
+        """The process at this end is gone.
+
+        The far end notices after a while, or by the silence if the host is gone, too.
+        """
         self._network.lose(end, self._clock.now + SILENCE if silent else self._network.later())
 
     def _meet(self, index: int, far: int, lives: tuple[int, int]) -> None:
         if (self._life(index), self._life(far)) != lives or not self._can_meet(index, far):
             self._network.count("dial unanswered")
         elif self._joined(index, far):
-            self._network.count("dial needless")  # both dialled at once
+            # Both ends have dialled at once.
+            self._network.count("dial needless")
         else:
             self._network.connect(index, far)
 
@@ -82,7 +88,10 @@ class Switchboard:
         return link is not None and link.up and link.back.up
 
     def _knocked(self, link: Link) -> None:
-        """Something came over a link whose far end is gone: if its host is there, it says so."""
+        """A message came over a link whose far end is gone.
+
+        If that end's host is there, it says so.
+        """
         if self._life(link.to) and self._network.passes(link.to, link.sender):
             self._network.lose(
                 link.back, self._clock.now + self._network.one_way(link.to, link.sender)

@@ -1,7 +1,8 @@
 """The trace files that a simulated run leaves: those of its nodes, as live nodes write them.
 
-Many things happen within one microsecond of virtual time, and their order decides what is due. So no two records have the same
-time: one that would have gets the next microsecond.
+Many things happen within one microsecond of virtual time, and their order decides which events are
+due. So no two records have the same time: a record that would have the time of the one before gets
+the next microsecond.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""The users of the nodes: they advertise, subscribe, publish, take what they are handed, and come back after a crash.
+"""The users of the nodes: they advertise, subscribe, publish, take events, and return.
 
-A run has three parts: setting up (the topic spreads, every filter is subscribed), publishing (with the faults), and settling
-(faults are over; everything due must arrive and every receipt complete). Where the workload has stays, a subscriber comes and
-goes with them: it subscribes when it comes and unsubscribes when it goes; its node stays, as others use it, too. ``Users`` is the
-simulator's probe: it writes the history and passes every step on to the checkers.
+A run has three parts. In the set-up the topic spreads and every filter is subscribed. Then events
+are published, with the faults. In the end the faults are over, every due event must arrive and
+every receipt must complete. Where the workload has stays, a subscriber comes and goes with them. It
+subscribes when it comes and unsubscribes when it goes. Its node stays, because others use it, too.
+``Users`` is the simulator's probe. It writes the history and passes every step on to the checkers.
 """
 
 from __future__ import annotations
@@ -26,17 +27,21 @@ from gossamer.sim.workload import Workload
 from gossamer.sim.world import AnyMachine, Node
 from gossamer.trace import Discarded, Member, Record, Unsubscribed, hex_peer
 
-SUBSCRIBE_RETRY = 50_000  # the topic is not known here yet
-PUBLISH_RETRY = 20_000  # the window is full, or nobody is there to publish
-LEAD_IN = 10_000  # between the last subscription and the first publication
+# The topic is not known here yet.
+SUBSCRIBE_RETRY = 50_000
+# The window is full, or no node is there to publish.
+PUBLISH_RETRY = 20_000
+# The time between the last subscription and the first publication.
+LEAD_IN = 10_000
 RETRIES_MAX = 2_000
-MOVES = 3  # times that a subscription sets out for another route, with route "wander"
+# The number of times that a subscription sets out for another route, with route "wander".
+MOVES = 3
 MOVING = (Route.DIRECT, Route.FLOOD, Route.SKIPLIST, Route.TREE)
 _HANDED = struct.Struct("<qiIQQQ")
 
 
 class Core(AnyMachine, Protocol):
-    """What the users call of a node's machine; ``NodeCore`` is one."""
+    """The methods of a node's machine that the users call. ``NodeCore`` has them."""
 
     changed: list[Publication]
 
@@ -56,27 +61,33 @@ class Users(Scenario[Config]):
     def __init__(self, setup: Config, workload: Workload, book: Book) -> None:
         super().__init__(setup)
         self.workload, self.book, self.history = workload, book, book.history
-        self.started_at: int | None = None  # the first publication
-        self.over_at = 0  # the last publication and the last fault
+        # The time of the first publication.
+        self.started_at: int | None = None
+        # The time when the last publication and the last fault are over.
+        self.over_at = 0
         self.published = 0
-        # Which events came to a node; and the same, in this life, by plane.
+        # For each node the events that came to it. Below the same, in this life, by plane.
         self.seen = [bytearray(len(workload.events)) for _ in range(setup.nodes)]
         self._met: list[dict[str, bytearray]] = [{} for _ in range(setup.nodes)]
-        # Node -> subscription number -> place; and the same, of those that ended in this life.
+        # For each node the place of each subscription number. Below the same, for those that ended
+        # in this life.
         self._live: list[dict[int, Place]] = [{} for _ in range(setup.nodes)]
         self._gone: list[dict[int, Place]] = [{} for _ in range(setup.nodes)]
-        self._placed: dict[int, Place] = {}  # filter -> its place now
-        # Whose subscriber is there.
+        # For each filter its place now.
+        self._placed: dict[int, Place] = {}
+        # For each filter whether its subscriber is there.
         self._there = bytearray(map(workload.begins, range(len(workload.filters))))
         self._first = sum(self._there)
         self._topics = workload.topics
         self._unsealed: list[list[tuple[Published, Ticket]]] = [[] for _ in range(setup.nodes)]
-        # Peer -> its lives that others took for dead; of the first to do so, the tick and the time.
+        # For each peer its lives that others took for dead, with the tick and the time of the first
+        # to do so.
         self._dead: dict[str, dict[int, tuple[int, int]]] = {}
-        self._step = 0  # the tick at which the step under way began
+        # The tick at which the step under way began.
+        self._step = 0
         self._consumer = duration(setup.consumer)
 
-    # ------------------------------------------------------------- what they do
+    # ------------------------------------------------------- what users do
 
     def begin(self) -> None:
         nodes = self.world.nodes
@@ -102,7 +113,8 @@ class Users(Scenario[Config]):
         node = self.world.nodes[filter % len(self.world.nodes)]
         core, clock = self._core(node), self.world.clock
         if filter in self._placed or node.machine is None or not self._there[filter]:
-            return  # somebody was faster, the restart will see to it, or its subscriber has gone
+            # Another call was faster, the restart will see to it, or the subscriber has gone.
+            return
         place = Place(filter, node.index, self.history.next(), clock.now)
         try:
             text, route = self.workload.filters[filter], self.setup.route_of(filter)
@@ -122,7 +134,7 @@ class Users(Scenario[Config]):
         self._entered(node, core)
 
     def _entered(self, node: Node, core: Core) -> None:
-        """Subscriptions that are in force: from here on events are due."""
+        """Subscriptions are in force. From here on events are due."""
         for number in core.entered:
             place = self._live[node.index].get(number)
             if place is not None:
@@ -137,8 +149,11 @@ class Users(Scenario[Config]):
             self._start_publishing()
 
     def _lapsed(self, node: Node, core: Core) -> None:
-        """Others took this node for dead: what its subscriptions may count on ended with the first such verdict, which publishers
-        may have heard of long before this node, and begins anew when they are in force.
+        """Others took this node for dead.
+
+        The promises to its subscriptions ended with the first such verdict. Publishers may have
+        heard of it long before this node. The promises begin anew when the subscriptions are in
+        force.
         """
         lives = self._dead.get(hex_peer(node.peer))
         first = lives[max(lives)] if lives else (self.history.next(), self.world.clock.now)
@@ -190,9 +205,9 @@ class Users(Scenario[Config]):
     def _plan_stays(self, start: int) -> None:
         clock = self.world.clock
         for filter, stays in enumerate(self.workload.stays or ()):
-            for stay in (
-                stays
-            ):  # in the order of time: who goes and comes in one microsecond does so in this order
+            # In the order of time, because stays that end and begin in one microsecond do so in
+            # this order.
+            for stay in stays:
                 if stay.up > 0:
                     clock.push(start + stay.up, self._come, filter)
                 if stay.down is not None:
@@ -210,7 +225,10 @@ class Users(Scenario[Config]):
         self._unsubscribe(filter, self._placed.get(filter), None)
 
     def _unsubscribe(self, filter: int, place: Place | None, _z: None) -> None:
-        """Its subscriber has gone. A node that stands still hears of it when it goes on; one that is down has no subscriptions."""
+        """The subscriber of a filter has gone.
+
+        A node that stands still hears of it when it goes on. One that is down has no subscriptions.
+        """
         if place is None or self._placed.get(filter) is not place or self._there[filter]:
             return
         node, clock = self.world.nodes[place.node], self.world.clock
@@ -223,7 +241,7 @@ class Users(Scenario[Config]):
         self.world.command(node)
 
     def _publish(self, events: range, wished: int, tries: int) -> None:
-        """The wished node publishes; if it is down, the next that is not."""
+        """The wished node publishes. If it is down, the next one that is not down does."""
         clock, nodes = self.world.clock, self.world.nodes
         node = next(
             (n for n in nodes[wished:] + nodes[:wished] if n.machine is not None and not n.paused),
@@ -261,12 +279,13 @@ class Users(Scenario[Config]):
         clock.push(clock.now + self.below(500_000), self._subscribe, filter, 0)
 
     def _move(self, filter: int, route: Route, _z: None) -> None:
-        """Another route, if the subscription is in force and not on its way already."""
+        """Choose another route, if the subscription is in force and not on its way already."""
         place = self._placed.get(filter)
         node = self.world.nodes[filter % len(self.world.nodes)]
         core = self._core(node)
         if self.setup.is_unreached(node.index):
-            return  # it has no choice
+            # The node has no choice.
+            return
         if (
             place is not None
             and core is not None
@@ -276,14 +295,14 @@ class Users(Scenario[Config]):
             self.world.command(node)
 
     def _end(self, place: Place, at: tuple[int, int] | None = None) -> None:
-        """``at``: tick and time, if not now."""
+        """``at`` is the tick and the time, if not now."""
         place.ended, place.ended_us = (
             (self.history.next(), self.world.clock.now) if at is None else at
         )
         self._gone[place.node][place.number] = self._live[place.node].pop(place.number)
         del self._placed[place.filter]
 
-    # ------------------------------------------------------------ what they see
+    # ------------------------------------------------------ what users see
 
     def called(self, node: Node) -> None:
         self._step = self.history.next()
@@ -325,7 +344,8 @@ class Users(Scenario[Config]):
                 self.notes["unknown receipt"] = self.notes.get("unknown receipt", 0) + 1
                 continue
             if publication.refused:
-                event.lost = event.refused = True  # its publisher was told at once
+                # The publisher was told at once.
+                event.lost = event.refused = True
                 continue
             if event.accepted is None:
                 event.accepted = self.history.next()
@@ -365,7 +385,8 @@ class Users(Scenario[Config]):
         core = self._core(node)
         if life != node.life or place.ended is not None:
             return
-        if core is None:  # the consumer stands still with its node
+        # The consumer stands still with its node.
+        if core is None:
             self.world.clock.call(
                 self.world.clock.now + PUBLISH_RETRY, lambda: self._taken(node, life, place, count)
             )
@@ -376,7 +397,8 @@ class Users(Scenario[Config]):
     def noted(self, node: Node, record: Record) -> None:
         super().noted(node, record)
         if type(record) is Member and record.change == "failed":
-            # Told after the receipts that the verdict completed, in the same step: it came before them.
+            # The node tells this after the receipts that the verdict completed, in the same step.
+            # But the verdict came before them.
             self._dead.setdefault(record.peer, {}).setdefault(
                 record.incarnation, (self._step, self.world.clock.now)
             )
@@ -396,14 +418,16 @@ class Users(Scenario[Config]):
 
     def sent(self, node: Node, packet: Packet) -> None:
         if not packet.ids:
-            return  # a question about entries, not an event
+            # It is a question about entries, and not an event.
+            return
         by_id = self.history.by_id
         known = [by_id[id] for id in packet.ids if id in by_id]
         packet.events = tuple([event.index for event in known])
         if packet.ids[0][0] == node.peer:
             for event in known:
                 if event.closed is not None and event.life != node.life:
-                    event.closed = None  # it had no time to forget this one before it crashed
+                    # The publisher had no time to forget this event before it crashed.
+                    event.closed = None
         for sent in self.book.hooks["sent"]:
             sent(self.history, node, packet)
 
@@ -413,7 +437,8 @@ class Users(Scenario[Config]):
         events, planes = packet.events, self._met[node.index]
         met = planes.setdefault(plane_of(packet.message), bytearray(len(self.workload.events)))
         if events and all(met[event] for event in events):
-            return  # one more copy
+            # It is one more copy.
+            return
         seen = self.seen[node.index]
         for event in events:
             met[event] = seen[event] = 1
@@ -433,7 +458,8 @@ class Users(Scenario[Config]):
         for place in list(self._live[node.index].values()):
             self._end(place)
             self.world.record(node, Unsubscribed(place.number, "crashed"))
-        self._gone[node.index].clear()  # the next life gives the same numbers again
+        # The next life gives the same numbers again.
+        self._gone[node.index].clear()
         self._unsealed[node.index].clear()
         for event in self.history.events:
             if (
@@ -446,13 +472,16 @@ class Users(Scenario[Config]):
     # -------------------------------------------------------------- when it ends
 
     def unquiet(self) -> list[str]:
-        """Why the run is not over; empty when everything has settled."""
+        """The reasons why the run is not over. The list is empty when everything has settled."""
         if self.started_at is None:
             missing = self._first - sum(
                 place.returned is not None for place in self._placed.values()
             )
             return [
-                f"{missing} of {self._first} subscriptions are not in force: is the topic known everywhere?"
+                (
+                    f"{missing} of {self._first} subscriptions are not in force: is the topic "
+                    "known everywhere?"
+                )
             ]
         if self.world.clock.now < self.over_at:
             return ["faults or publications are still to come"]
@@ -473,7 +502,8 @@ class Users(Scenario[Config]):
         for event in self.history.events:
             if event.completed is None and not event.lost:
                 if nodes[event.node].machine is None:
-                    event.lost = True  # all faults are over: it stays down
+                    # All faults are over, so the publisher stays down.
+                    event.lost = True
                 else:
                     reasons.append(
                         f"event {event.index} of node {event.node} has no complete receipt"
@@ -483,9 +513,11 @@ class Users(Scenario[Config]):
                 and event.closed is None
                 and nodes[event.node].machine is not None
             ):
-                # Complete once, but its publisher crashed before it could forget it, and goes through it all again.
+                # The event was complete once, but its publisher crashed before it could forget it,
+                # and goes through it all again.
                 reasons.append(
-                    f"event {event.index} of node {event.node} is published again and has no receipt for that yet"
+                    f"event {event.index} of node {event.node} is published again and has no "
+                    "receipt for that yet"
                 )
         if not self.world.network.settled():
             reasons.append("a link that is whole has an end that does not know")

@@ -1,7 +1,8 @@
-"""What is subscribed to and published: given, or drawn from the seed.
+"""The filters and events of a run: given, or drawn from the seed.
 
-The drawn workload looks like a file-sharing network: names, types, sizes. Each drawn filter comes with a ``Shape`` that
-evaluates it without ``gossamer.filters``, so that the checkers have a second opinion of what matches.
+The drawn workload looks like a file-sharing network: names, types, sizes. Each drawn filter comes
+with a ``Shape`` that evaluates it without ``gossamer.filters``. So the checkers have a second
+opinion on the matches.
 """
 
 from __future__ import annotations
@@ -52,30 +53,32 @@ _SIZE_MAX = 1 << 30
 
 
 class Stay(Struct, frozen=True):
-    """A subscriber is there from ``up`` to ``down``, in microseconds after the workload began; None: to the end."""
+    """A subscriber is there from ``up`` to ``down``, in microseconds after the workload began.
+
+    None means until the end.
+    """
 
     up: int
     down: int | None = None
 
 
 class Workload(Struct, frozen=True):
-    """Filter i lives on node i % nodes; event j is published by a node that the seed chooses."""
+    """Filter i lives on node i % nodes. The seed chooses the node that publishes event j."""
 
     schema: str
     filters: tuple[str, ...]
     events: tuple[dict[str, Any], ...]
     topic: str = TOPIC
-    more: tuple[tuple[str, str], ...] = ()  # further topics: name and schema
-    filter_topics: tuple[
-        int, ...
-    ] = ()  # for each filter its place in ``topics``; empty: all are on the first
+    # Further topics, with name and schema.
+    more: tuple[tuple[str, str], ...] = ()
+    # For each filter its place in ``topics``. Empty: all filters are on the first topic.
+    filter_topics: tuple[int, ...] = ()
     event_topics: tuple[int, ...] = ()
-    times: tuple[
-        int, ...
-    ] = ()  # when each event is published, as in Stay; empty: as the configuration has it (interval)
-    stays: tuple[tuple[Stay, ...], ...] | None = (
-        None  # of each filter's subscriber, by time; None: it is always there
-    )
+    # The time when each event is published, as in Stay. Empty: the configuration's interval
+    # decides.
+    times: tuple[int, ...] = ()
+    # The stays of each filter's subscriber, by time. None: it is always there.
+    stays: tuple[tuple[Stay, ...], ...] | None = None
 
     def __post_init__(self) -> None:
         for what, given, wanted in (
@@ -93,7 +96,8 @@ class Workload(Struct, frozen=True):
             raise ValueError(f"there is no topic {wrong[0]}; topics are 0 to {len(self.more)}")
         if self.stays is not None and len(self.stays) != len(self.filters):
             raise ValueError(
-                f"stays has {len(self.stays)} entries for {len(self.filters)} filters: give one for each"
+                f"stays has {len(self.stays)} entries for {len(self.filters)} filters: give one "
+                "for each"
             )
         for filter, stays in enumerate(self.stays or ()):
             ends = [moment for stay in stays for moment in (stay.up, stay.down)]
@@ -101,12 +105,13 @@ class Workload(Struct, frozen=True):
                 b is not None and a is not None and b < a for a, b in pairwise(ends)
             ):
                 raise ValueError(
-                    f"the stays of filter {filter} overlap or run backwards: sort them, and merge those that do"
+                    f"the stays of filter {filter} overlap or run backwards: sort them, and merge "
+                    "those that do"
                 )
 
     @property
     def topics(self) -> tuple[tuple[str, str], ...]:
-        """Name and schema of each."""
+        """The name and the schema of each topic."""
         return ((self.topic, self.schema), *self.more)
 
     def topic_of_filter(self, filter: int) -> int:
@@ -116,18 +121,22 @@ class Workload(Struct, frozen=True):
         return self.event_topics[event] if self.event_topics else 0
 
     def begins(self, filter: int) -> bool:
-        """Whether its subscriber is there when the workload begins."""
+        """Whether the subscriber of a filter is there when the workload begins."""
         return self.stays is None or (bool(self.stays[filter]) and self.stays[filter][0].up <= 0)
 
 
 class Shape(Struct, frozen=True):
-    """A conjunction of an equality, a prefix and a range; ``None`` leaves a part out. A missing value never matches."""
+    """A conjunction of an equality, a prefix and a range.
+
+    ``None`` leaves a part out. A missing value never matches.
+    """
 
     type: str | None = None
     prefix: str | None = None
     low: int | None = None
     high: int | None = None
-    holed: bool = False  # IS NULL on the type instead of an equality
+    # The shape has IS NULL on the type instead of an equality.
+    holed: bool = False
 
     @property
     def text(self) -> str:
@@ -169,7 +178,7 @@ class Drawn(Struct, frozen=True):
 
 
 def draw(seed: int, subscriptions: int, events: int) -> Drawn:
-    """Filters that let a few percent of the events through, and the events."""
+    """Draw filters that let a few percent of the events through, and the events."""
     rng = Random(f"workload {seed}")
     shapes = tuple(_shape(rng) for _ in range(subscriptions))
     published = tuple(_event(rng) for _ in range(events))
@@ -186,7 +195,8 @@ def _pick(rng: Random, words: tuple[str, ...]) -> str:
 
 
 def _size(rng: Random) -> int:
-    return int(_SIZE_MAX ** rng.random())  # uniform in its logarithm
+    # Uniform in its logarithm.
+    return int(_SIZE_MAX ** rng.random())
 
 
 def _event(rng: Random) -> dict[str, Any]:

@@ -1,11 +1,12 @@
 """The simulator: nodes, their machines, and everything that a driver does for a machine.
 
-One driver for any ``Machine``: pop what happens next, call the machine, carry out its effects, read its deadline again.
-Every message goes through a codec, so what cannot travel fails here and bytes are counted. Crash, restart, pause and disk
-faults are plain verbs of ``World``; what happens to messages is up to the network.
+There is one driver for any ``Machine``. It takes the next act from the clock, calls the machine,
+carries out its effects and reads its deadline again. Every message goes through a codec, so a
+message that cannot travel fails here, and bytes are counted. Crash, restart, pause and disk faults
+are plain verbs of ``World``. The network decides the fate of messages.
 
-The contract of machine.py is checked at every step; a breach ends the run (``BreachError``), because nothing after it means
-anything.
+The contract of machine.py is checked at every step. A breach ends the run (``BreachError``),
+because nothing after it means anything.
 """
 
 from __future__ import annotations
@@ -41,13 +42,15 @@ from gossamer.sim.switchboard import Switchboard
 from gossamer.sim.traces import Traces
 from gossamer.trace import Digest, Record, Rejected
 
-GOODBYE = 10_000  # between the word and the deed
-GOODBYE_MAX = 2_000_000  # and at most, if others still need it
+# The time between the goodbye and the departure.
+GOODBYE = 10_000
+# The most time between them, if others still need the node.
+GOODBYE_MAX = 2_000_000
 _STAMP = struct.Struct("<qiI")
 
 
 class AnyMachine(Protocol):
-    """``Machine`` of any messages: what the simulator drives."""
+    """A ``Machine`` of any messages, which the simulator drives."""
 
     @property
     def deadline(self) -> Micros: ...
@@ -71,7 +74,8 @@ class BreachError(Exception):
 def _raised(node: Node, when: str, error: Exception) -> BreachError:
     frame = extract_tb(error.__traceback__)[-1]
     return BreachError(
-        f"node {node.index} raised {when}: {error!r} ({frame.name}, {Path(frame.filename).name}:{frame.lineno})"
+        f"node {node.index} raised {when}: {error!r} ({frame.name}, "
+        f"{Path(frame.filename).name}:{frame.lineno})"
     )
 
 
@@ -79,28 +83,36 @@ class Node:
     """A machine with its surroundings."""
 
     __slots__ = (
-        "armed", "disk", "ended", "inbox", "incarnation", "index", "life", "machine", "paused", "peer", "received",
+        "armed", "disk", "ended", "inbox", "incarnation", "index", "life", "machine", "paused",
+        "peer", "received",
         "received_messages", "remembers", "sent_bytes", "sent_messages",
     )  # fmt: skip
 
     def __init__(self, index: int, peer: Peer, disk: Disk) -> None:
         self.index, self.peer, self.disk = index, peer, disk
-        self.machine: AnyMachine | None = None  # None: it is down
-        self.ended: AnyMachine | None = None  # what ran here before it went down
+        # None: the node is down.
+        self.machine: AnyMachine | None = None
+        # The machine that ran here before the node went down.
+        self.ended: AnyMachine | None = None
         self.incarnation = 0
-        self.remembers = 0  # earlier lives that its disk knows of
-        self.life = (
-            0  # counts starts and crashes, so that what an earlier life asked for finds nobody
-        )
+        # The number of earlier lives that the disk knows of.
+        self.remembers = 0
+        # Counts starts and crashes, so that acts for an earlier life find nobody.
+        self.life = 0
         self.armed: int = NEVER
         self.paused = False
-        self.inbox: list[Callable[[], None]] = []  # what waits for a paused node
-        self.received = self.received_messages = 0  # events (every copy), messages
+        # The acts that wait for a paused node.
+        self.inbox: list[Callable[[], None]] = []
+        # Events (every copy), and messages.
+        self.received = self.received_messages = 0
         self.sent_bytes = self.sent_messages = 0
 
 
 class Probe:
-    """Watches a run. The users of the nodes and the checkers are probes; all methods may be left out."""
+    """A probe watches a run. The users of the nodes and the checkers are probes.
+
+    All methods may be left out.
+    """
 
     def delivered(self, node: Node, effect: Deliver) -> None: ...
     def noted(self, node: Node, record: Record) -> None: ...
@@ -132,10 +144,11 @@ class World:
         header: int = 0,
         shares: bool = False,
     ) -> None:
-        """``header``: bytes of a frame that the codec does not write.
+        """``header`` is the number of bytes of a frame that the codec does not write.
 
-        ``shares``: a message that came out of the codec as it went in is itself handed to the receiver; for messages that nobody
-        can change. Thousands of nodes then hold the same places instead of copies of them.
+        With ``shares``, a message that came out of the codec as it went in is itself handed to the
+        receiver. This is for messages that nobody can change. Thousands of nodes then hold the same
+        places instead of copies of them.
         """
         self.clock = Clock()
         self.rng = Random(f"network {seed}")
@@ -149,9 +162,12 @@ class World:
         self.counts = self.network.counts
         self.messages = 0
         self.bytes = 0
-        self.traces: Traces | None = None  # set it, and the run leaves traces
-        self.handling: Packet | None = None  # the packet whose effects are being carried out
-        self.handling_from = -1  # the node that it came from
+        # If it is set, the run leaves traces.
+        self.traces: Traces | None = None
+        # The packet whose effects are being carried out.
+        self.handling: Packet | None = None
+        # The node from which that packet came.
+        self.handling_from = -1
         self.switchboard = Switchboard(self.network, self._life)
         self._seed, self._make, self._codec, self._probe = seed, make, codec, probe
         self._encode, self._decode, self._header, self._shares = (
@@ -161,10 +177,9 @@ class World:
             shares,
         )
         self._disk_latency = disk_latency
-        self._leaving: dict[
-            int, bool
-        ] = {}  # nodes that have said goodbye; whether they are to come back at once
-        # Told of every message only if the probe cares: these are the hot ones.
+        # Nodes that have said goodbye, and whether they are to come back at once.
+        self._leaving: dict[int, bool] = {}
+        # A probe is told of every message only if it cares, because these calls are the hot ones.
         kind = type(probe)
         self._sending = probe.sending if kind.sending is not Probe.sending else None
         self._receiving = probe.receiving if kind.receiving is not Probe.receiving else None
@@ -181,7 +196,7 @@ class World:
         return node
 
     def boot(self, node: Node) -> None:
-        """Start one node for the first time; ``start`` does it for all."""
+        """Start one node for the first time. ``start`` does it for all."""
         assert node.life == 0
         self._start(node)
 
@@ -199,7 +214,10 @@ class World:
     # ------------------------------------------------------------ node actions
 
     def crash(self, node: Node, *, silent: bool = False) -> None:
-        """The process is gone; so is what it had not stored. Neighbours will notice, unless it goes silently: with its host."""
+        """The process is gone, and so are all records that it had not stored.
+
+        Neighbours will notice, unless the host is gone, too (``silent``).
+        """
         if node.machine is None:
             return
         self.network.count("crash")
@@ -230,14 +248,15 @@ class World:
         self._go(node, life, self.clock.now + GOODBYE_MAX)
 
     def _go(self, node: Node, life: int, latest: int) -> None:
-        """Stop it in a moment; a machine may say (``may_go``) that others still need it."""
+        """Stop the node in a moment. A machine may say (``may_go``) that others still need it."""
 
         def stop() -> None:
             if life != node.life:
                 self._leaving.pop(node.index, None)
             elif getattr(node.machine, "may_go", True) or self.clock.now >= latest:
                 self.crash(node)
-                if self._leaving.pop(node.index):  # it was to be back by now
+                # The node was to be back by now.
+                if self._leaving.pop(node.index):
                     self.restart(node)
             else:
                 self._go(node, life, latest)
@@ -246,7 +265,9 @@ class World:
         self.clock.call(self.clock.now + GOODBYE, stop)
 
     def restart(self, node: Node, *, wipe: bool = False) -> None:
-        """A new incarnation with what the disk kept; ``wipe``: with an empty disk."""
+        """Start a new incarnation with the records of the disk, or with an empty disk
+        (``wipe``).
+        """
         if node.machine is not None:
             if node.index in self._leaving:
                 self._leaving[node.index] = True
@@ -263,7 +284,7 @@ class World:
             self.network.mend_pair(link.pair)
 
     def pause(self, node: Node) -> None:
-        """As SIGSTOP does: time passes, messages queue, links stay."""
+        """Stop the process as SIGSTOP does: time passes, messages queue, links stay."""
         if node.machine is not None and not node.paused:
             self.network.count("pause")
             node.paused = True
@@ -321,14 +342,16 @@ class World:
         self.network.widen(narrow)
 
     def record(self, node: Node, record: Record) -> None:
-        """What goes into the traces: a node's own notes, and what users of bare machines do and see."""
+        """Write a record into the traces: a node's own note, or an act of a user of a bare
+        machine.
+        """
         if self.traces is not None:
             self.traces.add(node.peer, node.incarnation + 1, self.clock.now, record)
 
     # ----------------------------------------------------------------- driving
 
     def command(self, node: Node) -> None:
-        """The user has called a command of the machine: its effects come out now."""
+        """The user has called a command of the machine. Its effects come out now."""
         self._wake(node)
 
     def _start(self, node: Node) -> None:
@@ -382,7 +405,8 @@ class World:
     def _refused(self, node: Node, link: Link, packet: Packet) -> None:
         machine, to = node.machine, self.nodes[link.to].peer
         if machine is None or not link.up:
-            return  # the link has gone down meanwhile, of which the machine is told
+            # The link has gone down meanwhile, and the machine is told of that.
+            return
         try:
             effects = machine.refused(to, packet.message, self.clock.now)  # type: ignore[attr-defined]
         except Exception as error:
@@ -414,7 +438,10 @@ class World:
             self._after(node, effects)
 
     def _arm(self, node: Node) -> None:
-        """Make sure that the node is woken in time. Later timers stay in the heap; they find another armed and do nothing."""
+        """Make sure that the node is woken in time.
+
+        Later timers stay in the heap. They find that another one is armed, and do nothing.
+        """
         machine = node.machine
         if machine is not None:
             deadline = machine.deadline
@@ -424,7 +451,8 @@ class World:
 
     def _timer(self, node: Node, life: int, armed: int) -> None:
         if life != node.life or armed != node.armed:
-            return  # of an earlier life, or another timer has taken its place
+            # The timer belongs to an earlier life, or another timer has taken its place.
+            return
         node.armed = NEVER
         machine = node.machine
         if machine is None or node.paused:
@@ -443,7 +471,8 @@ class World:
             raise _raised(node, "when woken", error) from error
         if machine.deadline <= now:
             raise BreachError(
-                f"node {node.index} woke at {now} us and wants to wake at {machine.deadline} us: a driver would spin"
+                f"node {node.index} woke at {now} us and wants to wake at {machine.deadline} us: a "
+                "driver would spin"
             )
         self._after(node, effects)
 
@@ -498,7 +527,8 @@ class World:
                 f"node {node.index} sent {message!r}, which cannot travel: {error}"
             ) from error
         if decoded != message:
-            if self._encode(decoded) != frame:  # NaN is not equal to itself
+            # NaN is not equal to itself.
+            if self._encode(decoded) != frame:
                 raise BreachError(
                     f"node {node.index} sent {message!r}, which the codec turns into {decoded!r}"
                 )

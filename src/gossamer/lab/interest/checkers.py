@@ -1,18 +1,21 @@
 """Checkers of the interest plane: one property each, written so that they can fail.
 
-    topics        a node's own record says what its users asked for
-    agreement     once quiet, every live node's view is the truth: exactly the live nodes, each with its newest record
-    connectivity  once quiet, the links that are up stay connected when any K - 1 nodes are taken away
+    topics        a node's own record has exactly the topics that its users asked for
+    agreement     once quiet, every live node's view is the truth: exactly the live nodes, each with
+                  its newest record
+    connectivity  once quiet, the links that are up stay connected when any K - 1 nodes are taken
+                  away
     degrees       once quiet, no node has more links than the bound
     diameter      once quiet, no two nodes are further apart than the bound
     removals      no live node is taken out of a view
     burial        a life that is over, and that every view has dropped, never comes back
-    hidden        whoever missed an unsubscription is told that the topic was left or came back
-    exact         a ViewChange names exactly what differs from what the observer was told before
+    hidden        a node that missed an unsubscription is told that the topic was left or came back
+    exact         a ViewChange names exactly the differences from the last one to this observer
     news          nothing is said twice on a link, unless it was asked for
-    hops          no change travels further than there are nodes
+    hops          no change makes more hops than there are nodes
 
-They are told of steps (``changed``, ``commanded``, ...) and look at the whole fabric when it is quiet (``quiet``).
+The checkers are told of steps (``changed``, ``commanded``, ...), and look at the whole fabric when
+it is quiet (``quiet``).
 """
 
 from __future__ import annotations
@@ -30,8 +33,10 @@ from gossamer.sim.checkers import Findings
 from gossamer.sim.network import Packet
 from gossamer.sim.world import AnyMachine, Node
 
-LATE = 5_000_000  # after the last view has dropped a dead life: what is still on its way may be this late
-NEWS = (Flip, Flips, News)  # messages that carry it
+# The most that messages can be late after the last view has dropped a dead life.
+LATE = 5_000_000
+# Messages that carry news.
+NEWS = (Flip, Flips, News)
 Item = Flip | Lone | Diff | Record
 
 
@@ -43,7 +48,7 @@ class ViewLike(Protocol):
 
 
 class Member(AnyMachine, Protocol):
-    """What the checkers read of a node's machine; ``Interest`` is one."""
+    """The attributes of a node's machine that the checkers read. ``Interest`` has them."""
 
     @property
     def record(self) -> Record: ...
@@ -52,7 +57,9 @@ class Member(AnyMachine, Protocol):
 
 
 class Snapshot:
-    """The fabric at one moment: the live nodes, what their users want, and the links that are up at both ends."""
+    """The fabric at one moment: the live nodes, the wishes of their users, and the links that are
+    up at both ends.
+    """
 
     def __init__(
         self,
@@ -85,7 +92,10 @@ def _name(record: Record) -> str:
 
 
 def _pairs(record: Record | None) -> dict[bytes, int]:
-    """Topic -> stamp. Reads the bytes on its own: a second opinion on ``Record.pairs``."""
+    """For each topic its stamp.
+
+    It reads the bytes on its own, as a second opinion on ``Record.pairs``.
+    """
     if record is None:
         return {}
     topics, stamps = record.topics, record.stamps
@@ -106,7 +116,8 @@ class Topics(Watch):
             extra = sum(topic not in wanted for topic in has)
             if missing or extra:
                 self.fail(
-                    f"node {node.index}: its record lacks {missing} topics that its users want, and has {extra} they do not"
+                    f"node {node.index}: its record lacks {missing} topics that its users want, "
+                    f"and has {extra} they do not"
                 )
 
 
@@ -126,7 +137,8 @@ class Agreement(Watch):
                     )
                 elif known.record is not record and known.record != record:
                     self.fail(
-                        f"node {node.index} has node {index[peer]} as {_name(known.record)}; right is {_name(record)}"
+                        f"node {node.index} has node {index[peer]} as {_name(known.record)}; right "
+                        f"is {_name(record)}"
                     )
             for peer, known in members.items():
                 if peer not in truth:
@@ -147,7 +159,8 @@ class Connectivity(Watch):
         self.found = vertex_connectivity(fabric.adjacency) if nodes > 1 else 0
         if self.found < min(self._k, nodes - 1):
             self.fail(
-                f"{self.found} nodes can cut this fabric of {nodes} apart; it takes {self._k} or all others"
+                f"{self.found} nodes can cut this fabric of {nodes} apart; it takes {self._k} or "
+                "all others"
             )
 
 
@@ -165,12 +178,19 @@ class Degrees(Watch):
 
 
 def degree_bound(k: int) -> int:
-    """K of one's own choice, and those by whom one is chosen: most choices are mutual. Below K = 3 it is a ring."""
+    """K links of a node's own choice, and those of the nodes that choose it. Most choices are
+    mutual.
+
+    Below K = 3 the overlay is a ring.
+    """
     return 2 * k + 3 if k > 2 else 2
 
 
 def diameter_bound(nodes: int, k: int) -> int:
-    """What the overlay promises (overlay/interest/graph.py): near that of random regular graphs; below K = 3 it is a ring."""
+    """The bound that the overlay promises (overlay/interest/graph.py).
+
+    It is near that of random regular graphs. Below K = 3 the overlay is a ring.
+    """
     if nodes <= k + 1:
         return 1
     return math.ceil(math.log(nodes) / math.log(k - 1)) + 3 if k > 2 else nodes // 2
@@ -188,12 +208,13 @@ class Diameter(Watch):
         self.found = diameter(fabric.adjacency) if nodes > 1 else 0
         if nodes > 1 and not 0 <= self.found <= diameter_bound(nodes, self._k):
             self.fail(
-                f"{self.found} hops across {nodes} nodes; at most {diameter_bound(nodes, self._k)} are right"
+                f"{self.found} hops across {nodes} nodes; at most {diameter_bound(nodes, self._k)} "
+                "are right"
             )
 
 
 class Removals(Watch):
-    """``life`` tells a peer's present life, None if it is down."""
+    """``life`` tells a peer's present life. It is None if the peer is down."""
 
     name = "removals"
 
@@ -204,10 +225,12 @@ class Removals(Watch):
     def changed(self, node: Node, change: ViewChange, now: int) -> None:
         before = change.before
         if change.reason == "left" or change.after is not None:
-            return  # it said so itself, or it is not removed
+            # The peer said so itself, or it is not removed.
+            return
         if before is not None and self._life(change.peer) == before.life:
             self.fail(
-                f"node {node.index} took {_name(before)} out of its view at {now / 1e6:.3f} s, and it is alive"
+                f"node {node.index} took {_name(before)} out of its view at {now / 1e6:.3f} s, and "
+                "it is alive"
             )
 
 
@@ -216,16 +239,14 @@ class Burial(Watch):
 
     def __init__(self) -> None:
         super().__init__()
-        self._holders: dict[
-            tuple[int, int], dict[int, None]
-        ] = {}  # (peer, life) -> nodes whose view has it
-        self._holds: dict[int, dict[int, int]] = {}  # node -> peer -> life
-        self._dead: dict[
-            tuple[int, int], int
-        ] = {}  # lives that are over -> when the last view dropped them
-        self._resumed: dict[
-            int, int
-        ] = {}  # when a node goes through what came while it stood still
+        # For each (peer, life) the nodes whose view has it.
+        self._holders: dict[tuple[int, int], dict[int, None]] = {}
+        # For each node and peer the life.
+        self._holds: dict[int, dict[int, int]] = {}
+        # For each life that is over, the time when the last view dropped it.
+        self._dead: dict[tuple[int, int], int] = {}
+        # For each node the time when it goes through the messages that came while it stood still.
+        self._resumed: dict[int, int] = {}
 
     def resumed(self, node: Node, now: int) -> None:
         self._resumed[node.index] = now
@@ -233,9 +254,10 @@ class Burial(Watch):
     def started(self, node: Node, now: int) -> None:
         self._holds[node.index] = {}
         machine: Any = node.machine
-        # One of 256 that begin without memory draws its old life again.
+        # One of 256 nodes that begin without memory draws its old life again.
         self._dead.pop((node.peer, machine.record.life), None)
-        for peer, known in machine.view.members.items():  # what its disk kept
+        # These are the records that its disk kept.
+        for peer, known in machine.view.members.items():
             if peer != node.peer:
                 self._hold(node.index, peer, known.record.life)
 
@@ -288,9 +310,8 @@ class Hidden(Watch):
 
     def __init__(self) -> None:
         super().__init__()
-        self._left: dict[
-            tuple[int, int], dict[bytes, list[int]]
-        ] = {}  # (peer, life) -> topic -> versions that left it
+        # For each (peer, life) and topic the versions that left the topic.
+        self._left: dict[tuple[int, int], dict[bytes, list[int]]] = {}
 
     def commanded(self, node: Node, topic: bytes, left: bool, version: int) -> None:
         if left:
@@ -309,7 +330,8 @@ class Hidden(Watch):
             for topic in _pairs(before):
                 if topic not in told:
                     self.fail(
-                        f"node {node.index} was not told that {topic.hex()} ended with {_name(before)}"
+                        f"node {node.index} was not told that {topic.hex()} ended with "
+                        f"{_name(before)}"
                     )
             return
         for topic, versions in self._left.get((int(change.peer), after.life), {}).items():
@@ -318,7 +340,8 @@ class Hidden(Watch):
                 continue
             if topic not in change.left and topic not in change.returned:
                 self.fail(
-                    f"node {node.index} was not told that {change.peer:016x} left {topic.hex()} in version "
+                    f"node {node.index} was not told that {change.peer:016x} left {topic.hex()} in "
+                    "version "
                     f"{versions[missed - 1]}, between {before.version} and {after.version}"
                 )
 
@@ -329,7 +352,8 @@ class Exact(Watch):
     def __init__(self) -> None:
         super().__init__()
         self.empty = 0
-        self._shown: dict[int, dict[Peer, Record]] = {}  # node -> what its changes add up to
+        # For each node the sum of its changes.
+        self._shown: dict[int, dict[Peer, Record]] = {}
 
     def started(self, node: Node, now: int) -> None:
         machine: Any = node.machine
@@ -345,17 +369,17 @@ class Exact(Watch):
         if was is not before and (
             _pairs(was) != old or (was.life if was else -1) != (before.life if before else -1)
         ):
-            self.fail(f"{where}: the change starts from something else than what was told before")
+            self.fail(f"{where}: the change does not start from the last one told")
         if before is not None and after is not None and before.life == after.life and old == new:
-            self.empty += (
-                1  # a greater version of the same interest: exact, but nobody needed to be told
-            )
+            # A greater version of the same interest. It is exact, but nobody needed to be told.
+            self.empty += 1
         new_life = before is not None and after is not None and before.life != after.life
         joined = [topic for topic in new if topic not in old]
         left = [topic for topic in old if topic not in new]
         returned = [t for t in new if t in old and (new_life or old[t] >> 2 != new[t] >> 2)]
         for what, right, said in (
-            ("joined", joined, change.joined), ("left", left, change.left), ("returned", returned, change.returned)
+            ("joined", joined, change.joined), ("left", left, change.left),
+            ("returned", returned, change.returned)
         ):  # fmt: skip
             if sorted(right) != sorted(said):
                 self.fail(f"{where}: {what} names {len(said)} topics, right are {len(right)}")
@@ -379,22 +403,25 @@ class Exact(Watch):
                     )
             if shown:
                 self.fail(
-                    f"node {node.index}: its changes add up to {len(shown)} members that its view has not"
+                    f"node {node.index}: its changes add up to {len(shown)} members that its view "
+                    "has not"
                 )
 
 
 class NewsOnly(Watch):
-    """What a node says of its own accord, in rounds: the (life, version) that it tells of each peer rises on each link. Answers are
-    another matter (who asks again is told again), and so are suspicions, which may be dropped and raised anew.
+    """A node says nothing twice of its own accord, in rounds.
+
+    The (life, version) that it tells of each peer rises on each link. Answers are another matter,
+    because a node that asks again is told again. So are suspicions, which may be dropped and raised
+    anew.
     """
 
     name = "news"
 
     def __init__(self) -> None:
         super().__init__()
-        self._said: dict[
-            tuple[int, Peer], dict[int, tuple[int, int]]
-        ] = {}  # (sender, receiver) -> what was said last
+        # For each (sender, receiver) the last news.
+        self._said: dict[tuple[int, Peer], dict[int, tuple[int, int]]] = {}
 
     def linked(self, node: Node, peer: Peer, state: LinkState, now: int) -> None:
         if state in (LinkState.UP, LinkState.DOWN):
@@ -415,7 +442,10 @@ class NewsOnly(Watch):
             for item in items:
                 order = (item.life, item.version)
                 if order <= said.get(item.peer, (-1, -1)):
-                    what = f"{type(item).__name__} of {item.peer:016x}, life {item.life}, version {item.version}"
+                    what = (
+                        f"{type(item).__name__} of {item.peer:016x}, life {item.life}, "
+                        f"version {item.version}"
+                    )
                     self.fail(
                         f"node {node.index} told {peer:016x} again at {now / 1e6:.3f} s: {what}"
                     )
@@ -424,7 +454,7 @@ class NewsOnly(Watch):
 
 
 def contents(message: Message) -> tuple[Item, ...]:
-    """Records and changes in a message that carries news."""
+    """The records and changes in a message that carries news."""
     if isinstance(message, Flip):
         return (message,)
     if isinstance(message, Flips):

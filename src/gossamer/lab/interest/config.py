@@ -11,36 +11,48 @@ from gossamer.sim.clock import duration
 from gossamer.sim.config import ConfigError
 
 NODES_MAX = 20_000
-COLD_MAX = 2_000  # nodes; a cold start of N nodes is N * N records learnt
-JOIN_AMONG, JOIN_COUNT = 8, 3  # a node is given so many addresses among those of the first nodes
+# The most nodes of a cold start. N nodes learn N * N records.
+COLD_MAX = 2_000
+# A node gets JOIN_COUNT addresses among those of the first JOIN_AMONG nodes.
+JOIN_AMONG, JOIN_COUNT = 8, 3
 
 
 class Setup(sim.Setup, frozen=True, kw_only=True):
     overlay: str = "interest"
     nodes: int = 1_000
-    # "cold": nobody knows anybody; "formed": views are right, links are to be opened; auto: cold up to 2,000
+    # "cold": no node knows another. "formed": views are right, and links are to be opened. "auto":
+    # cold up to 2,000 nodes.
     start: str = "auto"
-    topics: int = 10_000  # names to draw from
-    subscriptions: int = 50  # topics of each node at the start
-    spread: str = "zipf"  # how topics are drawn: by rank, the n-th with weight 1 / n; or "uniform"
+    # The number of names to draw from.
+    topics: int = 10_000
+    # The number of topics of each node at the start.
+    subscriptions: int = 50
+    # The way in which topics are drawn: by rank, the n-th with weight 1 / n ("zipf"), or "uniform".
+    spread: str = "zipf"
     k: int = 6
     news: str = "diff"
     threshold: int = 1
     coalesce: str = "3ms"
     period: str = "1s"
-    links_max: int = 64  # links at a node, those of newcomers included
-    durable: bool = False  # nodes have disks: they know their earlier lives
-    # Changes of subscriptions: one by one in a measured run, all over the place among faults.
+    # The most links at a node, those of newcomers included.
+    links_max: int = 64
+    # Nodes have disks, and know their earlier lives.
+    durable: bool = False
+    # Changes of subscriptions: one by one in a measured run, at random times among faults.
     changes: int = 20
-    interval: str = "50ms"  # between changes among faults
-    rate: int = 100  # changes a second, for the amortised cost
+    # The time between changes among faults.
+    interval: str = "50ms"
+    # Changes a second, for the amortised cost.
+    rate: int = 100
     detect: str = "100ms"
     seconds_max: float = 60.0
 
     OVERLAYS: ClassVar = ("interest",)
     BOUNDS: ClassVar = (
-        ("nodes", 1, NODES_MAX), ("topics", 1, 10_000_000), ("subscriptions", 0, TOPICS_MAX), ("k", 1, 32),
-        ("links_max", 1, 65_536), ("threshold", 0, 1_000_000), ("changes", 0, 1_000_000), ("rate", 1, 100_000),
+        ("nodes", 1, NODES_MAX), ("topics", 1, 10_000_000), ("subscriptions", 0, TOPICS_MAX),
+        ("k", 1, 32),
+        ("links_max", 1, 65_536), ("threshold", 0, 1_000_000), ("changes", 0, 1_000_000),
+        ("rate", 1, 100_000),
     )  # fmt: skip
     CHOICES: ClassVar = (("start", ("auto", "cold", "formed")), ("spread", ("zipf", "uniform")))
     DURATIONS: ClassVar = ("coalesce", "period", "interval")

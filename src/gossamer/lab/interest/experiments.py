@@ -1,13 +1,17 @@
 """Experiments: one fabric, one kind of trouble, one demand. Each gives a verdict with figures.
 
-crashes     K - 1 nodes die at once: every survivor hears of every change, without waiting for repair
-loss        half of all messages are lost for 30 s: nobody is taken for dead, and the views agree afterwards
+crashes     K - 1 nodes die at once: every survivor hears of every change, without waiting for
+            repair
+loss        half of all messages are lost for 30 s: nobody is taken for dead, and the views
+            agree afterwards
 pause       a quarter of the nodes stands still for 5 s: nobody is taken for dead
 partition   two halves for ten minutes: equal views within 2 s of healing
-restart     all nodes restart without memory within 10 s, twice: equal views, and nobody is shadowed by an old life
-churn       one node in ten comes or goes each minute: equal views afterwards, and no dead life comes back
+restart     all nodes restart without memory within 10 s, twice: equal views, and nobody is
+            shadowed by an old life
+churn       one node in ten comes or goes each minute: equal views afterwards, and no dead life
+            comes back
 flips       a million subscriptions and unsubscriptions: memory stays flat
-dead        one process and one host die: how long until every view has dropped them
+dead        one process and one host die: the time until every view has dropped them
 """
 
 from __future__ import annotations
@@ -44,27 +48,33 @@ from gossamer.sim import churn as churning
 from gossamer.sim.rules import Cut, Loss
 from gossamer.sim.world import BreachError, Node
 
-THOROUGH_MAX = (
-    150  # nodes: beyond it, checkers that read every topic of every change cost more than the run
-)
+# In a fabric with more nodes, checkers that read every topic of every change cost more than the
+# run.
+THOROUGH_MAX = 150
 TRIALS = 6
-HEAL_MAX = 2.0  # seconds from healing to equal views
+# The seconds from healing to equal views.
+HEAL_MAX = 2.0
 LOSS, LOSS_S = 0.5, 30.0
 PAUSE_S = 5.0
 RESTART_S = 10.0
 CHURN_MINUTES, CHURN_SHARE = 10, 0.10
-RESET_MAX, SILENT_MAX = 3.0, 15.0  # seconds until every view has dropped a process, and a host
-LOOKS = 60  # at the overlay, during churn
+# The seconds until every view has dropped a process, and a host.
+RESET_MAX, SILENT_MAX = 3.0, 15.0
+# The number of looks at the overlay during churn.
+LOOKS = 60
 LEAVES = 12
 FLIPS = 1_000_000
-GROWTH_MAX = 64 << 10  # bytes, from one tenth of the flips to all of them
+# The bytes from one tenth of the flips to all of them.
+GROWTH_MAX = 64 << 10
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """What some experiments let you choose."""
+    """The options of some experiments."""
 
-    lasts: float = 0.0  # seconds of trouble; 0: the experiment's own
-    churn: str = "server"  # what sim/churn.py understands
+    # The seconds of trouble. 0 stands for the experiment's own time.
+    lasts: float = 0.0
+    # A text that sim/churn.py understands.
+    churn: str = "server"
     flips: int = FLIPS
 
 
@@ -72,7 +82,8 @@ class Verdict(Struct, frozen=True, kw_only=True):
     scenario: str
     demand: str
     figures: dict[str, float | int | str]
-    reasons: list[str]  # why it is not met
+    # The reasons why the demand is not met.
+    reasons: list[str]
     digest: str = ""
     messages: int = 0
 
@@ -108,7 +119,7 @@ class Trouble:
             self.reasons.append(text)
 
     def changing(self, seconds: float, each: float) -> None:
-        """Changes at random nodes all along, from now on."""
+        """Changes at random nodes, from now on and all along."""
         clock = self.run.world.clock
         for number in range(1, int(seconds / each)):
             clock.push(clock.now + int(number * each * 1e6), self._change)
@@ -121,7 +132,7 @@ class Trouble:
             self.run.change(node)
 
     def agree(self, seconds: float, name: str) -> None:
-        """Equal views within this time, and what the checkers say then."""
+        """Demand equal views within this time, and ask the checkers then."""
         took = self.run.until(self.run.agree, seconds)
         self.figures[name] = -1.0 if took is None else took
         self.demand(took is not None, f"the views do not agree {seconds:g} s later")
@@ -143,7 +154,8 @@ def crashes(trouble: Trouble) -> str:
         nodes = list(run.world.nodes)
         if trial % 2:
             victims = sorted(nodes, key=lambda _: run.rng.random())[:count]
-        else:  # the hardest choice: all but one of somebody's neighbours
+        else:
+            # The hardest choice is all but one of some node's neighbours.
             near = run.snapshot().adjacency[run.below(len(nodes))]
             victims = [nodes[index] for index in near][:count]
         for node in victims:
@@ -203,7 +215,10 @@ def loss(trouble: Trouble) -> str:
     trouble.figures |= {"lost messages": rule.fired, "lasted_s": seconds}
     run.wait(5.0)
     run.look()
-    return f"{LOSS:.0%} of the messages lost for {seconds:g} s: no live node is removed, views agree after"
+    return (
+        f"{LOSS:.0%} of the messages lost for {seconds:g} s: no live node is removed, "
+        "views agree after"
+    )
 
 
 def _no_removals(trouble: Trouble) -> None:
@@ -274,11 +289,14 @@ def restart(trouble: Trouble) -> str:
     run.wait(15.0)
     run.until(run.agree, 5.0)
     run.look()
-    return f"all nodes restart without memory within {RESTART_S:g} s, twice: equal views, nobody is shadowed"
+    return (
+        f"all nodes restart without memory within {RESTART_S:g} s, twice: equal views, "
+        "nobody is shadowed"
+    )
 
 
 def _settled(run: InterestRun) -> dict[int, list[int]]:
-    """The links between nodes that have been up for a second: newcomers still look for theirs."""
+    """The links between nodes that have been up for a second. Newcomers still look for theirs."""
     before = run.world.clock.now - 1_000_000
     adjacency = run.snapshot().adjacency
     settled = {index: links for index, links in adjacency.items() if run.up_since[index] <= before}
@@ -286,7 +304,7 @@ def _settled(run: InterestRun) -> dict[int, list[int]]:
 
 
 def _depart(run: InterestRun, node: Node, kind: int) -> None:
-    """With a goodbye, as a process, or with its host."""
+    """A node departs with a goodbye, as a process, or with its host."""
     if kind == 0:
         run.world.leave(node)
     else:
@@ -309,12 +327,14 @@ def churn(trouble: Trouble) -> str:
     trouble.changing(seconds, 0.5)
     least = setup.nodes
     for look in range(LOOKS):
-        if look:  # not at the end: all who are away come back then, at once
+        # No look comes at the end, because all nodes that are away come back then, at once.
+        if look:
             least = min(least, vertex_connectivity(_settled(run)))
         trouble.go(
             (seconds + 0.1) / LOOKS, 0.3 + 0.7 * look / LOOKS, 0.3 + 0.7 * (look + 1) / LOOKS
         )
-    for node in run.world.nodes:  # one that left a moment before it came back
+    # A node may have left a moment before it came back.
+    for node in run.world.nodes:
         run.world.restart(node)
     trouble.agree(30.0, "agree_s")
     trouble.demand(run.until(run.is_woven, 30.0) is not None, "the overlay is not as wanted")
@@ -328,7 +348,10 @@ def churn(trouble: Trouble) -> str:
     run.until(run.agree, 5.0)
     run.look(connectivity := Connectivity(setup.k))
     trouble.reasons += connectivity.told()
-    return f"{CHURN_SHARE:.0%} of the nodes come or go each minute: equal views afterwards, no resurrection"
+    return (
+        f"{CHURN_SHARE:.0%} of the nodes come or go each minute: equal views afterwards, "
+        "no resurrection"
+    )
 
 
 def leave(trouble: Trouble) -> str:
@@ -337,7 +360,8 @@ def leave(trouble: Trouble) -> str:
     for number in range(count):
         node, began = cast(Node, run.random_node()), run.world.clock.now
         run.world.leave(node)
-        for _ in range(100):  # two seconds, looked at every 20 ms
+        # Two seconds, with a look every 20 ms.
+        for _ in range(100):
             run.wait(0.02)
             left = len(run.live())
             found = vertex_connectivity(run.snapshot().adjacency)
@@ -373,12 +397,15 @@ def dead(trouble: Trouble) -> str:
         trouble.demand(run.until(run.agree, 10.0) is not None, "the views do not agree afterwards")
         run.until(run.is_woven, 30.0)
         run.look()
-    return f"a dead process is out of every view within {RESET_MAX:g} s, a lost host within {SILENT_MAX:g} s"
+    return (
+        f"a dead process is out of every view within {RESET_MAX:g} s, "
+        f"a lost host within {SILENT_MAX:g} s"
+    )
 
 
 EXPERIMENTS: dict[str, Callable[[Trouble], str]] = {
-    "crashes": crashes, "loss": loss, "pause": pause, "partition": partition, "restart": restart, "churn": churn, "leave": leave,
-    "dead": dead,
+    "crashes": crashes, "loss": loss, "pause": pause, "partition": partition,
+    "restart": restart, "churn": churn, "leave": leave, "dead": dead,
 }  # fmt: skip
 NAMES = (*EXPERIMENTS, "flips")
 
@@ -417,7 +444,7 @@ def experiment(
 
 
 class Wired:
-    """A few machines joined by nothing but function calls: for runs of millions of steps."""
+    """A few machines that are joined only by function calls, for runs of millions of steps."""
 
     def __init__(self, nodes: int, seed: int) -> None:
         self.now = Micros(1_000_000)
@@ -431,7 +458,8 @@ class Wired:
             )
             for index in range(nodes)
         ]
-        self.told = 0  # view changes
+        # The number of view changes.
+        self.told = 0
         for one in self.machines:
             for other in self.machines:
                 if one is not other:
@@ -447,7 +475,7 @@ class Wired:
                 self.told += len(effect.events)
 
     def pass_time(self, micros: int) -> None:
-        """Wake everybody who is due, in order of time."""
+        """Wake every machine that is due, in order of time."""
         end = self.now + micros
         while True:
             due = min(self.machines, key=lambda machine: machine.deadline)
@@ -459,7 +487,10 @@ class Wired:
 
 
 def flips(setup: Setup, options: Options, progress: Progress) -> Verdict:
-    """Flips at one node of a small fabric, a few in each round; memory is compared between a tenth and all of them."""
+    """Flips at one node of a small fabric, a few in each round.
+
+    Memory after a tenth of the flips is compared with memory after all.
+    """
     nodes, each, topics = 4, 8, 16
     wired = Wired(nodes, setup.seed)
     wired.pass_time(5_000_000)
@@ -495,7 +526,8 @@ def flips(setup: Setup, options: Options, progress: Progress) -> Verdict:
         reasons.append("the views do not agree afterwards")
     if growth > GROWTH_MAX:
         reasons.append(
-            f"memory grew by {growth} bytes from a tenth of the flips to all; at most {GROWTH_MAX} is flat"
+            f"memory grew by {growth} bytes from a tenth of the flips to all; at most {GROWTH_MAX} "
+            "is flat"
         )
     if machine.deadline == NEVER:
         reasons.append("the machine stopped")

@@ -1,14 +1,17 @@
-"""The figures of the interest plane, all in virtual time: cold start, lone changes, steady changes, silence.
+"""The figures of the interest plane, all in virtual time.
 
-    cold start   until every view is the truth and every wanted link is up
-    lone         changes one by one, each in a quiet fabric: hops and time until each node knows, copies and bytes into a node
+    cold start   until every view is the truth and every wanted link is up lone         changes one
+    by one, each in a quiet fabric: hops and time until each node knows, and
+                 copies and bytes into a node
     barrier      until a node is told that every other one knows its change
     amortised    many changes a second from random nodes: bytes into a node for each of them
     idle         nothing happens: bytes out of a node each second
 
-Bytes are whole frames. ``bytes_per_change`` is everything into a node but signs of life (Beat, Probe, Vouch), all copies: news, and
-whatever else the change causes. The same changes are made in a second fabric with whole interests in place of differences
-(``bytes_per_change_whole``), and their messages are weighed with names in place of hashes (``bytes_per_change_names``).
+Bytes are whole frames. ``bytes_per_change`` has all bytes into a node but signs of life (Beat,
+Probe, Vouch), of all copies: the news, and everything else that the change causes. The same changes
+are made in a second fabric with whole interests in place of differences
+(``bytes_per_change_whole``), and their messages are weighed with names in place of hashes
+(``bytes_per_change_names``).
 """
 
 from __future__ import annotations
@@ -48,19 +51,29 @@ from gossamer.overlay.interest.view import View
 from gossamer.sim.run import rank
 from gossamer.sim.world import BreachError, Node
 
-CALM = 3.0  # seconds without changes, so that only what never stops is left
-SETTLE_MAX = 30.0  # seconds for links that nobody wants to be closed
-LONE_MAX = 5.0  # seconds that a lone change has
-IDLE = 10.0  # seconds of silence that are measured
-STEADY, STEADY_LARGE = 5.0, 1.0  # seconds of steady changes
+# The seconds without changes, after which only endless activity is left.
+CALM = 3.0
+# The seconds in which links that nobody wants are closed.
+SETTLE_MAX = 30.0
+# The seconds that a lone change has.
+LONE_MAX = 5.0
+# The seconds of silence that are measured.
+IDLE = 10.0
+# The seconds of steady changes.
+STEADY, STEADY_LARGE = 5.0, 1.0
 BARRIERS = 5
-WHOLE_CHANGES = 10  # of the second fabric
+# The changes of the second fabric.
+WHOLE_CHANGES = 10
 Progress = Callable[[float], None]
-Told = Callable[[int, Trail], None]  # a lone change by its number, and where it has come
+# Called with the number of a lone change, and the trail of its way.
+Told = Callable[[int, Trail], None]
 
 
 class Measured(Struct, frozen=True, kw_only=True):
-    """What a measured run found. Times in milliseconds or seconds of virtual time, as they are named."""
+    """The figures of a measured run.
+
+    Times are in milliseconds or seconds of virtual time, as they are named.
+    """
 
     nodes: int
     k: int
@@ -72,15 +85,19 @@ class Measured(Struct, frozen=True, kw_only=True):
     hops_p99: int
     ms_p50: float
     ms_p99: float
-    barrier_ms: float  # the median
+    # The median.
+    barrier_ms: float
     copies_per_node: float
     bytes_per_change: float
     bytes_per_change_names: float
-    bytes_per_change_whole: float  # 0 in a large fabric, which is not run a second time
+    # 0 in a large fabric, which is not run a second time.
+    bytes_per_change_whole: float
     bytes_amortised: float
     idle_bytes_per_s: float
-    cold_start_s: float  # of a formed fabric: until all links are up
-    start: str  # cold or formed
+    # In a formed fabric this is the time until all links are up.
+    cold_start_s: float
+    # "cold" or "formed".
+    start: str
     cold_start_bytes_per_node: float
     memory_mb_per_million_pairs: float
     messages: int
@@ -94,7 +111,7 @@ class Measured(Struct, frozen=True, kw_only=True):
 
 
 class Weigh(Watch):
-    """Bytes of news, and of the same news with names; every copy."""
+    """Bytes of news, and of the same news with names, over all copies."""
 
     name = "weigh"
 
@@ -116,22 +133,24 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 class Lone(Struct):
-    """What lone changes took."""
+    """The hops and times of lone changes."""
 
     hops: list[int] = []
-    times: list[int] = []  # microseconds
+    # In microseconds.
+    times: list[int] = []
     changes: int = 0
     copies: int = 0
     bytes: int = 0
     named: int = 0
-    lost: int = 0  # nodes that did not hear in time
+    # The number of nodes that did not hear in time.
+    lost: int = 0
 
     def per_node(self, total: int, nodes: int) -> float:
         return round(total / max(1, self.changes) / nodes, 2)
 
 
 def cold_start(run: InterestRun, progress: Progress = lambda _: None) -> float | None:
-    """Seconds until every view is the truth and every wanted link is up."""
+    """The seconds until every view is the truth and every wanted link is up."""
     booted = SECOND
     return run.until(
         lambda: run.world.clock.now >= booted and run.agree() and run.has_links(),
@@ -142,14 +161,14 @@ def cold_start(run: InterestRun, progress: Progress = lambda _: None) -> float |
 
 
 def settle(run: InterestRun) -> bool:
-    """Links that nobody wants are closed, too; then a while in which nothing happens."""
+    """Wait until links that nobody wants are closed, too, and then for a while of calm."""
     woven = run.until(lambda: run.is_woven() and run.agree(), SETTLE_MAX, 50_000)
     run.wait(CALM)
     return woven is not None
 
 
 def unsettled(run: InterestRun) -> str:
-    """What is not as it should be."""
+    """The first state that is not as it should be."""
     if not run.agree():
         return "the views do not agree"
     return (
@@ -181,7 +200,8 @@ def lone_changes(
         )
         run.change(node)
         run.until(lambda: len(trail.hops) == nodes, LONE_MAX, 1_000)  # noqa: B023
-        run.wait(1.0)  # the last copies, and what beats with old digests may have caused
+        # The last copies arrive, and the consequences of beats with old digests.
+        run.wait(1.0)
         run.trail = None
         if told is not None:
             told(number, trail)
@@ -201,7 +221,10 @@ def lone_changes(
 
 
 def barriers(run: InterestRun) -> tuple[list[int], list[str]]:
-    """How long barriers take, in microseconds; and which were said to be reached though somebody did not know."""
+    """The times of barriers, in microseconds, and the faults.
+
+    A barrier is at fault that was said to be reached while some node did not know.
+    """
     times: list[int] = []
     wrong: list[str] = []
     for _ in range(BARRIERS):
@@ -226,7 +249,7 @@ def barriers(run: InterestRun) -> tuple[list[int], list[str]]:
 
 
 def steady_changes(run: InterestRun) -> float | None:
-    """Bytes into a node for each of many changes; None if the views do not agree afterwards."""
+    """Bytes into a node for each of many changes. None if the views do not agree afterwards."""
     clock, nodes = run.world.clock, len(run.live())
     _, before = run.received()
     steady = STEADY if run.setup.is_cold else STEADY_LARGE
@@ -247,7 +270,7 @@ def steady_changes(run: InterestRun) -> float | None:
 
 
 def idle_rate(run: InterestRun) -> float:
-    """Bytes that a node sends each second when nothing happens."""
+    """The bytes that a node sends each second when nothing happens."""
     run.wait(CALM)
     before = run.world.bytes
     run.wait(IDLE)
@@ -256,7 +279,10 @@ def idle_rate(run: InterestRun) -> float:
 
 @cache
 def memory_per_million_pairs(nodes: int = 1_000, topics: int = 1_000) -> float:
-    """Megabytes of one real view (no pool) with so many nodes and topics of each, for a million pairs."""
+    """Megabytes of one real view (no pool) for a million pairs.
+
+    The view has these numbers of nodes and of topics of each.
+    """
     rng = Random("memory")
     peers = sorted(int(rng.random() * 2**53) << 11 | number for number in range(nodes))
     packed = struct.pack(f">{topics}Q", *(number << 44 for number in range(topics)))
@@ -265,14 +291,16 @@ def memory_per_million_pairs(nodes: int = 1_000, topics: int = 1_000) -> float:
         tracemalloc.start(1)
     before = tracemalloc.get_traced_memory()[0]
     view = View(6, members_max=nodes, pairs_max=nodes * topics)
-    for number, peer in enumerate(peers):  # each with bytes of its own, as if decoded
+    # Each record has bytes of its own, as if decoded.
+    for number, peer in enumerate(peers):
         record = Record(
             peer, 256, 1, f"host-{number}.example:7400", bytes(bytearray(packed)), bytes(4 * topics)
         )
         known = learn(record)
         assert known is not None
         view.put(known, Micros(0))
-    assert len(view.graph) == nodes  # it is told of members when it is asked: it counts, too
+    # The graph is told of members when it is asked, so it counts, too.
+    assert len(view.graph) == nodes
     used = tracemalloc.get_traced_memory()[0] - before
     if not was_tracing:
         tracemalloc.stop()
@@ -298,12 +326,13 @@ def measure(
     *,
     memory: bool = True,
 ) -> Measured:
-    """The whole run. With two jobs, the second fabric (whole interests) runs in a process of its own.
+    """The whole run. With two jobs, the second fabric (whole interests) has its own process.
 
-    ``memory``: also weigh a view of a million pairs, which takes longer than a small run.
+    ``memory`` also weighs a view of a million pairs, which takes longer than a small run.
     """
     whole: Future[float] | None = None
-    is_second = setup.news != "whole" and setup.is_cold  # large fabrics are measured once
+    # Large fabrics are measured once.
+    is_second = setup.news != "whole" and setup.is_cold
     executor = (
         ProcessPoolExecutor(1, mp_context=get_context("spawn")) if jobs > 1 and is_second else None
     )

@@ -1,9 +1,12 @@
-"""The interest plane's overlay for a million nodes, vectorised (needs NumPy): the same graph as overlay/interest/graph.py, the way
-of a change over it round by round, and what is left of it when nodes fail.
+"""The interest plane's overlay for a million nodes, vectorised (needs NumPy).
 
-A change goes from a node to all its neighbours but those it came from, so in a quiet fabric with equal links a node knows it after
-as many rounds as it is hops away, and gets a copy from each neighbour that is not farther away than itself. The graph is compared
-link by link with the real one, rounds and copies with the full simulation (tests/lab/test_steady_models.py).
+The graph is the same as in overlay/interest/graph.py. The model follows a change over it round by
+round, and finds the rest of the graph when nodes fail.
+
+A change goes from a node to all its neighbours but those it came from. So in a quiet fabric with
+equal links a node that is some hops away knows it after as many rounds, and gets a copy from each
+neighbour that is not farther away than itself. The graph is compared link by link with the real
+one, and rounds and copies with the full simulation (tests/lab/test_steady_models.py).
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ _FIRST, _SECOND = np.uint64(graph._FIRST), np.uint64(graph._SECOND)
 
 
 def draw_peers(nodes: int, seed: int) -> Peers:
-    """So many different peers, sorted."""
+    """Draw this number of different peers, sorted."""
     rng = np.random.Generator(np.random.PCG64([seed, nodes]))
     peers = np.zeros(0, dtype=np.uint64)
     while len(peers) < nodes:
@@ -30,14 +33,14 @@ def draw_peers(nodes: int, seed: int) -> Peers:
 
 
 def _mix(values: Peers) -> Peers:
-    """graph._mix, for many."""
+    """graph._mix for many values."""
     values = (values ^ values >> np.uint64(30)) * _FIRST
     values = (values ^ values >> np.uint64(27)) * _SECOND
     return values ^ values >> np.uint64(31)
 
 
 class Overlay:
-    """Who is whose neighbour, nodes known by their places in the sorted peers."""
+    """The neighbours of all nodes. Nodes are known by their places in the sorted peers."""
 
     def __init__(self, peers: Peers, k: int) -> None:
         self.size, self.k = len(peers), k
@@ -61,7 +64,7 @@ class Overlay:
         return np.stack([np.repeat(np.arange(self.size), self.degree), self.near], axis=1)
 
     def rounds(self, source: int, alive: NDArray[np.bool_] | None = None) -> Ints:
-        """Rounds until each node knows a change of this one; -1: never."""
+        """The rounds until each node knows a change of this one. -1 stands for never."""
         found = np.full(self.size, -1, dtype=np.int64)
         found[source], edge, number = 0, np.array([source], dtype=np.int64), 0
         while len(edge):
@@ -94,7 +97,7 @@ def _few(peers: Peers, k: int) -> Ints:
 
 
 def _many(peers: Peers, wanted: int, k: int) -> Ints:
-    """graph.Graph.edges, every node's picks at once."""
+    """graph.Graph.edges, with every node's picks at once."""
     size = len(peers)
     me = np.arange(size, dtype=np.int64)
     picking = _Picking(peers, k)
@@ -102,7 +105,8 @@ def _many(peers: Peers, wanted: int, k: int) -> Ints:
     for index in range(wanted - 2):
         number, back = 1 + index // 2, index % 2 == 1
         pick = picking.pick(number, -1 if back else 1)
-        if not back and index == wanted - 3:  # a half ring
+        # A half ring.
+        if not back and index == wanted - 3:
             other = picking.pick(number, -1)
             places = picking.places[number]
             takes = _mix(places ^ places[other]) > _mix(places ^ places[pick])
@@ -129,7 +133,10 @@ class _Picking:
             self._rank[number][order] = self.me
 
     def pick(self, number: int, side: int) -> Ints:
-        """graph.Graph._pick: the first that is far and spaced; the last one looked at if there is none."""
+        """graph.Graph._pick: the first node that is far and spaced.
+
+        If there is none, it is the last one that was looked at.
+        """
         chosen = np.full(self.size, -1, dtype=np.int64)
         open_ = self.me
         other = open_
@@ -147,7 +154,7 @@ class _Picking:
 
 
 def reach(size: int, k: int) -> int:
-    """graph.Graph._reach for so many members."""
+    """graph.Graph._reach for this number of members."""
     unfit = 2 * graph.SPAN_LOW.get(k, graph.SPAN) - 2 + 3 * (max(k, 2) - 3)
     found, chance, against = 1, unfit << graph.DOUBT, size
     while found <= unfit and chance > against:
@@ -156,7 +163,7 @@ def reach(size: int, k: int) -> int:
 
 
 def survivors(nodes: int, share: float, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """Who is left when this share of the nodes, drawn at random, fails at once."""
+    """The nodes that are left when this share of the nodes, drawn at random, fails at once."""
     alive = np.ones(nodes, dtype=bool)
     alive[rng.permutation(nodes)[: round(share * nodes)]] = False
     return alive

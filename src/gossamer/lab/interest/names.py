@@ -1,6 +1,9 @@
-"""Topic names, and what messages would weigh with names in place of hashes (claim 4): for accounting only.
+"""Topic names, and the weight of messages with names in place of hashes (claim 4).
 
-Names are 13 to 32 characters, 24 on average: a path of three words and a number, as applications write them.
+They serve for accounting only.
+
+Names have 13 to 32 characters, 24 on average: a path of three words and a number, as applications
+write them.
 """
 
 from __future__ import annotations
@@ -14,7 +17,8 @@ from gossamer.machine import Message
 from gossamer.overlay.interest.messages import Diff, Flip, Flips, Greet, Lone, News
 from gossamer.overlay.interest.record import CHANGE, TOPIC, Record, topic_hash
 
-HEADER = 4  # of a frame
+# The bytes of a frame's header.
+HEADER = 4
 _FIELDS = ("orders", "sensors", "prices", "logs", "telemetry", "alerts", "inventory", "users")
 _PLACES = (
     "eu",
@@ -32,11 +36,12 @@ _KINDS = ("raw", "daily", "updates", "errors", "v2", "audit", "minute")
 
 def topic_name(number: int) -> str:
     field, rest = number % len(_FIELDS), number // len(_FIELDS)
-    return f"{_FIELDS[field]}/{_PLACES[rest % len(_PLACES)]}/{_KINDS[rest // len(_PLACES) % len(_KINDS)]}/{number}"
+    place, kind = _PLACES[rest % len(_PLACES)], _KINDS[rest // len(_PLACES) % len(_KINDS)]
+    return f"{_FIELDS[field]}/{place}/{kind}/{number}"
 
 
 class Names:
-    """``topics`` names, their hashes, and back."""
+    """``topics`` names, their hashes, and the names of hashes."""
 
     def __init__(self, topics: int) -> None:
         self.names = [topic_name(number) for number in range(topics)]
@@ -52,7 +57,10 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 def named_size(message: Message, names: Mapping[bytes, str]) -> int:
-    """Bytes of the frame that carries the same with names; of a message without topics, its own."""
+    """The bytes of the frame that carries the same message with names.
+
+    A message without topics has its own size.
+    """
     return HEADER + len(_encoder.encode(_twin(message, names)))
 
 

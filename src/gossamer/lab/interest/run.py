@@ -1,10 +1,12 @@
-"""A fabric of interest machines in the simulator: nodes that start, users that subscribe and leave, and what is counted.
+"""A fabric of interest machines in the simulator: its nodes, its users, and the counts of a run.
 
-``InterestRun`` is the simulator's probe. It drives the users, counts what arrives by kind of message, follows a lone change
-from node to node, and passes every step on to the checkers. What is done with it is in measure.py, experiments.py, swarm.py.
+``InterestRun`` is the simulator's probe. It drives the users, counts arriving messages by kind,
+follows a lone change from node to node, and passes every step on to the checkers. measure.py,
+experiments.py and swarm.py make use of it.
 
-Cold start: every node starts within the first virtual second and knows three addresses among those of the first eight nodes.
-Topics are drawn for each node without repetition, by Zipf's law (weight 1 / rank) or uniformly.
+Cold start: every node starts within the first virtual second and knows three addresses among those
+of the first eight nodes. Topics are drawn for each node without repetition, by Zipf's law (weight
+1 / rank) or uniformly.
 """
 
 from __future__ import annotations
@@ -41,7 +43,8 @@ def make_interest(
     return kind(
         node.peer,
         incarnation=1
-        + (node.remembers if setup.durable else 0),  # without a disk it has never lived before
+        # Without a disk the node has never lived before.
+        + (node.remembers if setup.durable else 0),
         address=address(node.index),
         rng=rng,
         config=setup.protocol(tuple(map(address, join))),
@@ -55,7 +58,7 @@ Make = Callable[[Node, Setup, Pool], AnyMachine]
 
 
 class Trail:
-    """A change on its way: who knows it, since when and over how many hops."""
+    """A change on its way: the nodes that know it, since when, and over how many hops."""
 
     __slots__ = ("at", "began", "hops", "life", "peer", "version")
 
@@ -107,7 +110,9 @@ class InterestRun(Scenario[Setup]):
         self.world.boot(node)
 
     def _form(self) -> None:
-        """Every view becomes the truth: a fabric that has been there for long, but for its links."""
+        """Every view becomes the truth, as in a fabric that has been there for long, but for its
+        links.
+        """
         now = self.world.clock.now
         machines = [(node, cast(Interest, node.machine)) for node in self.world.nodes]
         records = [(node.peer, machine.view.members[node.peer]) for node, machine in machines]
@@ -124,13 +129,13 @@ class InterestRun(Scenario[Setup]):
         self._hooks.add(watch)
 
     def look(self, *extra: Watch) -> None:
-        """The fabric is said to be quiet: let the checkers see it."""
+        """The fabric is said to be quiet. Let the checkers see it."""
         snapshot = self.snapshot()
         for watch in (*self.watches, *extra):
             watch.quiet(snapshot)
 
     def told(self) -> list[str]:
-        """What the checkers have found."""
+        """The violations that the checkers have found."""
         return [text for watch in self.watches for text in watch.told()]
 
     # --------------------------------------------------------------------- users
@@ -165,7 +170,7 @@ class InterestRun(Scenario[Setup]):
             commanded(node, hash, left, machine.record.version)
 
     def change(self, node: Node) -> None:
-        """Join or leave one topic: half of the time each, as far as possible."""
+        """Join or leave one topic, half of the time each, as far as possible."""
         wanted = self.wanted[node.index]
         if wanted and (self.rng.random() < 0.5 or len(wanted) >= len(self.names.names)):
             self.unsubscribe(node, list(wanted.values())[self.below(len(wanted))])
@@ -177,7 +182,10 @@ class InterestRun(Scenario[Setup]):
                 return
 
     def flap(self, node: Node) -> None:
-        """Leave a topic and come back to it within one moment: the hidden leave of claim 5."""
+        """Leave a topic and come back to it within one moment.
+
+        This is the hidden leave of claim 5.
+        """
         wanted = self.wanted[node.index]
         if wanted:
             name = list(wanted.values())[self.below(len(wanted))]
@@ -186,7 +194,7 @@ class InterestRun(Scenario[Setup]):
             self.world.command(node)
 
     def random_node(self) -> Node | None:
-        """One that is up and awake."""
+        """A random node that is up and awake."""
         nodes = [node for node in self.world.nodes if node.machine is not None and not node.paused]
         return nodes[self.below(len(nodes))] if nodes else None
 
@@ -306,6 +314,6 @@ class InterestRun(Scenario[Setup]):
     # -------------------------------------------------------------------- counts
 
     def received(self) -> tuple[int, int]:
-        """Copies of news, and bytes of everything but signs of life, that have arrived so far."""
+        """Copies of news that have arrived so far, and bytes of everything but signs of life."""
         others = [kind for kind in self.traffic.by_kind if kind not in SIGNS_OF_LIFE]
         return self.traffic.of(*NEWS)[0], self.traffic.of(*others)[1]

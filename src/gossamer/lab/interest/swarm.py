@@ -1,8 +1,9 @@
-"""A swarm of interest fabrics: size, parameters, network, faults and changes are all drawn from the seed.
+"""A swarm of interest fabrics. Size, parameters, network, faults and changes come from the seed.
 
-While anything may go wrong the checkers look at every step. Then faults stop, and within ``seconds_max`` virtual seconds every
-view must be the truth and the links that are up must be exactly those that the overlay wants; three seconds later the
-checkers look at the whole fabric: views, connectivity, degrees, diameter.
+While anything may go wrong the checkers look at every step. Then faults stop. Within
+``seconds_max`` virtual seconds every view must be the truth, and the links that are up must be
+exactly those that the overlay wants. Three seconds later the checkers look at the whole fabric:
+views, connectivity, degrees, diameter.
 """
 
 from __future__ import annotations
@@ -26,9 +27,12 @@ from gossamer.sim.faults import (
 from gossamer.sim.swarm import Dice
 
 NODES_MAX = 40
-LEAD_IN = 3.0  # virtual seconds of cold start before the trouble begins
-LINGER = 3.0  # after everything has become right: time for what is late to do harm
-LOSS_FAIR = 0.3  # up to this loss, and with nothing worse, nobody may be taken for dead
+# The virtual seconds of cold start before the trouble begins.
+LEAD_IN = 3.0
+# The time after everything has become right, in which late messages may still do harm.
+LINGER = 3.0
+# Up to this loss, and with no worse fault, nobody may be taken for dead.
+LOSS_FAIR = 0.3
 
 
 def draw_setup(seed: int) -> Setup:
@@ -36,7 +40,8 @@ def draw_setup(seed: int) -> Setup:
     nodes = dice.between(2, 9) if dice.chance(0.4) else dice.between(2, NODES_MAX)
     latencies = ("constant:1ms", "uniform:1ms:30ms", "lognormal:20ms:0.6", "weibull")
     topics = dice.between(1, 40)
-    trigger = dice.between(0, 3)  # all of them, or one alone
+    # All triggers, or one alone.
+    trigger = dice.between(0, 3)
     k, durable = dice.between(1, 8), dice.chance(0.4)
     return Setup(
         nodes=nodes,
@@ -104,9 +109,8 @@ def _draw_faults(dice: Dice, nodes: int, durable: bool) -> tuple[AnyFault, ...]:
                 share=round(0.1 + dice.share(0.8), 3),
             )
         )
-    if nodes > JOIN_AMONG + 2 and dice.chance(
-        0.3
-    ):  # one that stays away; not one that newcomers look for
+    # One node stays away. It is none that newcomers look for.
+    if nodes > JOIN_AMONG + 2 and dice.chance(0.3):
         gone = (dice.between(JOIN_AMONG, nodes - 1),)
         faults.append(
             Crash(at=dice.time(0, 10_000), lasts="0s", nodes=gone, silent=dice.chance(0.5))
@@ -115,15 +119,17 @@ def _draw_faults(dice: Dice, nodes: int, durable: bool) -> tuple[AnyFault, ...]:
 
 
 class Flown(InterestRun):
-    """Trouble and calm."""
+    """First trouble, and then calm."""
 
     def __init__(self, setup: Setup, make: Make = make_interest) -> None:
         gentle = setup.loss <= LOSS_FAIR and all(
             isinstance(fault, Crash | Leave | FullDisk) for fault in setup.faults
         )
         watches: list[check.Watch] = [
-            check.Topics(), check.Agreement(), check.Connectivity(setup.k), check.Degrees(check.degree_bound(setup.k)),
-            check.Diameter(setup.k), check.Burial(), check.Hidden(), check.Exact(), check.NewsOnly(),
+            check.Topics(), check.Agreement(), check.Connectivity(setup.k),
+            check.Degrees(check.degree_bound(setup.k)),
+            check.Diameter(setup.k), check.Burial(), check.Hidden(), check.Exact(),
+            check.NewsOnly(),
         ]  # fmt: skip
         if gentle:
             watches.append(check.Removals(self.life))
@@ -138,7 +144,9 @@ class Flown(InterestRun):
             self.violations += self.told()
 
     def counted(self) -> dict[str, float]:
-        """``settled_s``: from the end of all faults to the truth everywhere; -1: never."""
+        """``settled_s`` is the time from the end of all faults to the truth everywhere. -1:
+        never.
+        """
         return {"changes": self.setup.changes, "settled_s": self.settled_s}
 
     def _trouble(self) -> None:
@@ -165,7 +173,8 @@ class Flown(InterestRun):
         if took is not None:
             self.settled_s = took
             self.wait(LINGER)
-            # What was late has done its harm; a suspicion of before may just be being refuted, which takes a moment.
+            # Late messages have done their harm. A suspicion of before may just be being refuted,
+            # which takes a moment.
             took = self.until(self._is_right, LINGER, 20_000)
         if took is None:
             self.violations.append(

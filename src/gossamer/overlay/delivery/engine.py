@@ -1,20 +1,23 @@
-"""The delivery engine: batches down the overlay, reports back up. Every overlay with relays runs on it.
+"""The delivery engine: batches go down the overlay, and reports come back up.
 
-A batch leaves its publisher with a region that is to be answered for. A node that gets it takes from
-the region what it answers for already in this round, hands the batch to its owner once, and sends
-parts of the rest on, as its router aims them. When all parts have been answered for and the owner has
-taken the batch, the node reports to the sender: a tile of the region, and how many subscriptions took
-each event there. At the publisher the tiles cover the whole, and the receipt is complete.
+Every overlay with relays runs on it. A batch leaves its publisher with a region that is to be
+answered for. A node that gets it takes from the region the part that it answers for already in this
+round, hands the batch to its owner once, and sends parts of the rest on, as its router aims them.
+When all parts have been answered for and the owner has taken the batch, the node reports to the
+sender: a tile of the region, and the number of subscriptions that took each event there. At the
+publisher the tiles cover the whole, and the receipt is complete.
 
-What is missing is asked for again, by the publisher and by nobody else. A part whose link breaks is
-a hole: no tile covers it. When nothing is under way any more, the publisher begins another round for
-exactly the missing region, after a pause, or at once when a link comes up.
+The publisher, and no other node, asks again for the region that is missing. A part whose link
+breaks is a hole: no tile covers it. When nothing is under way any more, the publisher begins
+another round for exactly the missing region, after a pause, or at once when a link comes up.
 
-    once       A batch is handed over once. Its id is remembered until the publisher's floor has passed
-               it, and what comes from below the floor is answered and not handed over (lives.py).
+    once       A batch is handed over once. Its id is remembered until the publisher's floor has
+               passed it. A batch from below the floor is answered and not handed over (lives.py).
     counted    A node counts in one branch of a round: regions that it answers for do not overlap.
-               A tile and its counts travel together, so what is asked again has not been counted.
-    bounded    What one link brings has a limit, and what is over it is answered with an empty tile.
+               A tile and its counts travel together, so a part that is asked for again has not
+               been counted.
+    bounded    The batches that one link brings have a limit. A batch over the limit is answered
+               with an empty tile.
     patience   A peer that owes an answer says that it is busy; one that is silent is cut off
                (outstanding.py).
 """
@@ -73,8 +76,8 @@ class Arrive(Protocol):
     all of them, or none if nobody took any. None instead of a tuple: ``took`` will say it.
 
     The rest is for batches that are split among nodes. ``numbers`` are the sequence numbers of its
-    events, ``group`` is the group that it is meant for, ``part`` the number of the part, and ``done``
-    says of some events that they were taken before, and how often.
+    events. ``group`` is the group that it is meant for, and ``part`` the number of the part.
+    ``done`` says of some events that they were taken before, and by how many subscriptions.
     """
 
     def __call__(
@@ -92,12 +95,14 @@ LeftOut = Callable[[Left, Micros], None]
 """Events were completed without a peer that may be alive."""
 
 Complete = Callable[[int, int, Counts], None]
-"""A receipt is complete: incarnation, first sequence number, and how many took each event."""
+"""A receipt is complete: incarnation, first sequence number, and the number of subscriptions that
+took each event.
+"""
 
 
 class Pace(Struct, frozen=True, kw_only=True):
     again: Micros = Micros(500 * MILLISECOND)
-    """The first pause before the publisher asks for what is missing. It doubles each time."""
+    """The first pause before the publisher asks for the missing region. It doubles each time."""
 
     again_max: Micros = Micros(2 * SECOND)
     """A longer pause only delays recovery."""
@@ -114,11 +119,13 @@ class Branch:
     def __init__(self, wave: Wave, parent: int, region: Region, cover: Cover) -> None:
         self.wave, self.parent, self.region, self.cover = wave, parent, region, cover
         self.key: Hashable = None
-        # The tile of this node itself; None if it is not in the region, or has been counted.
+        # The tile of this node itself. It is None if the node is not in the region, or has been
+        # counted.
         self.here: Tile | None = None
         self.counts: Counts = ()
         self.parts: dict[tuple[Peer, Hashable], Part] = {}
-        # Peers that have answered: one whose link breaks and comes back is not asked a second time.
+        # Peers that have answered. A peer whose link breaks and comes back is not asked a second
+        # time.
         self.heard: dict[Peer, None] = {}
 
 
@@ -153,28 +160,35 @@ class Wave:
     def __init__(self, batch: Batch, life: Life[Wave], by: int, keys: int) -> None:
         self.id: Id = (batch.publisher, batch.incarnation, batch.first)
         self.batch: Batch | None = batch
-        """None while nothing is under way: only what a late question needs is kept."""
+        """None while nothing is under way.
+
+        Then only the facts that a late question needs are kept.
+        """
         self.count, self.round, self.numbers = batch.count, batch.round, batch.numbers
         self.life = life
-        # How many keys of the once-only table it has.
+        # The number of keys of the once-only table that the batch has.
         self.keys = keys
-        # Where this node was when it took the batch: the router's, where a node has several places.
+        # The place of this node when it took the batch. It is the router's, where a node has
+        # several places.
         self.home: Any = None
         # The link that brought it first, and its bytes.
         self.by, self.size = by, len(batch.rows)
         self.branches: list[Branch] = []
-        # What this node answers for, or has answered for, in this round.
+        # The region that this node answers for, or has answered for, in this round.
         self.answered: Region = None
-        # A peer that waited for this node in this round is gone: what it would have heard is missing.
+        # A peer that waited for this node in this round is gone. The answer to that peer is
+        # missing.
         self.is_orphaned = False
         # Whether this node is among those that take it, whether its owner has been handed it, and
         # whether the owner has taken it.
         self.takes = self.is_handed = self.is_taken = False
-        # Events that were taken before, in other company, and how many took them.
+        # Events that were taken before, in other company, and the number of subscriptions that took
+        # them.
         self.past: dict[int, int] | None = None
-        # How many of the owner's subscriptions took each event.
+        # The number of the owner's subscriptions that took each event.
         self.own: Counts = ()
-        # Of a batch of our own: what no tile covers yet, and the sum of what the tiles brought.
+        # For a batch of this node's own: the region that no tile covers yet, and the sum of the
+        # tiles' counts.
         self.missing: Region = None
         self.total: Counts = ()
         self.rounds = 0
@@ -197,7 +211,9 @@ class Engine:
         pace: Pace,
         key: Callable[[Message], Hashable],
     ) -> None:
-        """``key``: of the part that a message is: its id, its round, and the name of its region."""
+        """``key`` gives the part that a message is about: its id, its round, and the name of its
+        region.
+        """
         self.me, self.pace = me, pace
         # Signs this node's own batches; the owner sets it where there are keys. Batches of other
         # nodes are proved before they come here (node/gate.py).
@@ -206,13 +222,13 @@ class Engine:
         self.lives: Lives[Wave] = Lives(me, self._forgotten)
         self.outstanding = Outstanding(out, key, self._busy, patience=pace.patience)
         self._active: dict[Id, Wave] = {}
-        # Batches of ours that wait for another round.
+        # Batches of this node's own that wait for another round.
         self._incomplete: dict[Id, Wave] = {}
         self._branches: dict[Hashable, Branch] = {}
         self.batches_by: Counter[int] = Counter()
         self.bytes_by: Counter[int] = Counter()
 
-    # ------------------------------------------------------------------ what is known
+    # ------------------------------------------------------------------ the tables
 
     @property
     def deadline(self) -> Micros:
@@ -238,7 +254,7 @@ class Engine:
     # --------------------------------------------------------------------- the origin
 
     def publish(self, batch: Batch, now: Micros, region: Region = None) -> None:
-        """``region``: where the batch goes, if that is not everywhere."""
+        """``region`` is the region where the batch goes, if that is not everywhere."""
         assert batch.publisher == self.me
         life = self.lives.use(self.me, batch.incarnation, batch.floor, self.me)
         assert life is not None, "an own publication needs no room of others"
@@ -250,12 +266,13 @@ class Engine:
         self._go_on(wave, batch, now)
 
     def _another_round(self, wave: Wave, now: Micros) -> None:
-        """Ask for exactly what is missing."""
+        """Ask for exactly the missing region."""
         self._incomplete.pop(wave.id, None)
         batch = wave.batch
         assert batch is not None
         wave.rounds += 1
-        # The floor of today, else a batch that waits for long would leave the window.
+        # The floor is the one of today. Otherwise a batch that waits for long would leave the
+        # window.
         floor = min(batch.first, wave.life.floor)
         again = structs.replace(
             batch, floor=floor, round=wave.round + 1, hops=0, signature=b""
@@ -265,7 +282,7 @@ class Engine:
         self._go_on(wave, again, now)
 
     def _collect(self, wave: Wave, branch: Branch, tile: Tile, now: Micros) -> None:
-        """A round of ours is over."""
+        """A round of a batch of this node's own is over."""
         router, before = self._router, wave.missing
         left = router.minus(before, tile)
         if left != before and branch.counts:
@@ -301,7 +318,8 @@ class Engine:
                 or (wave.round, wave.numbers, wave.count)
                 != (batch.round, batch.numbers, batch.count)
             ):
-                # Our own comes back by another way. Of an earlier life: the wave need not pass here.
+                # A batch of this node's own comes back by another way. If it is of an earlier life,
+                # the wave need not pass here.
                 self._repeated(sender, batch, region, router.elsewhere(region))
                 return
         link = self.outstanding.links.get(sender)
@@ -361,11 +379,11 @@ class Engine:
         self._repeated(sender, batch, region, answer(region))
 
     def decline(self, sender: Peer, batch: Batch, region: Region) -> None:
-        """The node does not take this batch. The publisher asks again for what is missing."""
+        """The node does not take this batch. The publisher asks again for the missing region."""
         self._answer_at_once(sender, batch, region, self._router.nothing(region))
 
     def report(self, sender: Peer, key: Hashable, tile: Tile, counts: Counts, now: Micros) -> None:
-        """A peer has answered for a part. ``counts`` is empty if nobody took anything."""
+        """A peer has answered for a part. ``counts`` is empty if no subscription took anything."""
         part = self.outstanding.find(sender, key)
         if part is None:
             # Late or repeated: it was counted, or it is asked for again.
@@ -385,7 +403,10 @@ class Engine:
         self.outstanding.heard(sender, key, now)
 
     def took(self, id: Id, counts: Counts, now: Micros) -> None:
-        """The owner has taken the batch, and this is how many of its subscriptions took each event."""
+        """The owner has taken the batch.
+
+        ``counts`` says how many of its subscriptions took each event.
+        """
         wave = self.wave(id)
         if wave is not None and not wave.is_taken:
             self._taken(wave, counts, now)
@@ -401,13 +422,13 @@ class Engine:
             self.lives.closed(peer)
             for branch in list(self._branches.values()):
                 if branch.parent == peer:
-                    # A parent that came back could be waited for by those that it waits for.
+                    # A parent that came back could be waited for by the peers that it waits for.
                     branch.parent, branch.wave.is_orphaned = NOBODY, True
                     self.outstanding.owed.pop(branch.key, None)
             self._lose(lost, for_cause=state is LinkState.CUT, now=now)
 
     def failed(self, peer: Peer, now: Micros) -> None:
-        """There is no link to this peer, and none can be had: nobody waits for it any more."""
+        """There is no link to this peer, and none can be had. No part waits for it any more."""
         self._lose(self.outstanding.give_up(peer), for_cause=False, now=now)
 
     def hold(self, peer: Peer, now: Micros) -> None:
@@ -472,7 +493,7 @@ class Engine:
         now: Micros,
         remaining: Region | None = None,
     ) -> Branch:
-        """Answer for a region to a peer. ``remaining``: what is left of it for this branch."""
+        """Answer for a region to a peer. ``remaining`` is the rest of it for this branch."""
         router, region = self._router, asked if remaining is None else remaining
         if wave.batch is None:
             wave.life.under_way += 1
@@ -514,7 +535,9 @@ class Engine:
         self.outstanding.send_alike(alike, now)
 
     def _go_on(self, wave: Wave, batch: Batch, now: Micros) -> None:
-        """Hand the batch over, once, if this node takes it; and report what waits for nobody."""
+        """Hand the batch over, once, if this node takes it, and report branches that wait for no
+        peer.
+        """
         if wave.takes and not wave.is_handed:
             wave.is_handed = True
             if self._router.splits:
@@ -539,7 +562,7 @@ class Engine:
             self._settle(branch, now)
 
     def _count_own(self, branch: Branch) -> None:
-        """What this node adds to a branch whose region it is in."""
+        """The counts that this node adds to a branch whose region it is in."""
         if branch.here is not None:
             branch.cover.add(branch.here, branch.region)
             branch.here = None
@@ -584,7 +607,10 @@ class Engine:
             wave.batch = batch
 
     def _break_off(self, wave: Wave, now: Micros) -> None:
-        """What is under way belongs to an earlier round. A peer that waits for it gets what there is."""
+        """The parts under way belong to an earlier round.
+
+        A peer that waits for one gets the answers that there are.
+        """
         for branch in list(wave.branches):
             for part in branch.parts.values():
                 self.outstanding.close(part)
@@ -630,10 +656,11 @@ class Engine:
     def _in_other_company(
         self, life: Life[Wave], batch: Batch
     ) -> tuple[Callable[[Region], Tile] | None, dict[int, int] | None]:
-        """Of events that come together for the first time: how many took each before.
+        """The answer for events that come together for the first time, and earlier counts.
 
         A publisher that starts again may split a batch in another way than it did in its earlier
-        life. If an answer is returned, the batch gets it and is not taken now.
+        life. If an answer is returned, the batch gets it and is not taken now. The counts are of
+        the subscriptions that took each event before.
         """
         past: dict[int, int] = {}
         for number in batch.events:
@@ -671,7 +698,7 @@ class Engine:
         self._answer_at_once(sender, batch, region, tile)
 
     def _refuse(self, sender: Peer, batch: Batch, region: Region, reason: str) -> None:
-        """There is no room for it: the publisher will ask again."""
+        """There is no room for the batch. The publisher will ask again."""
         self._out.append(Note(Dropped("batch", 1, reason)))
         self._answer_at_once(sender, batch, region, self._router.nothing(region))
 

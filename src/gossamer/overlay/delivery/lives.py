@@ -1,13 +1,13 @@
-"""The once-only table: what a node remembers of the batches that have been here.
+"""The once-only table: the batches that a node remembers.
 
-A batch is known by its publisher, its publisher's life and a key that begins with its first sequence
-number. It is remembered until the publisher's *floor* has passed it. The floor is the lowest sequence
-number that has no complete receipt, so nobody asks for anything below it again, and what comes from
-below it is a repetition.
+A batch is known by its publisher, its publisher's life and a key that begins with its first
+sequence number. It is remembered until the publisher's *floor* has passed it. The floor is the
+lowest sequence number that has no complete receipt. So no node asks for anything below it again,
+and a batch from below it is a repetition.
 
-The table has a stated size, and the links that bring publishers share it (overlay/shares.py). A peer
-that invents publishers pushes out only what it has brought itself. A life with something under way
-is never pushed out.
+The table has a stated size, and the links that bring publishers share it (overlay/shares.py). A
+peer that invents publishers pushes out only the lives that it has brought itself. A life with
+something under way is never pushed out.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ from gossamer.machine import Peer
 from gossamer.overlay.shares import Shares
 
 LIVES_MAX = 65_536
-"""Publishers' lives that a node remembers. Of those with nothing under way, the longest idle goes first."""
+"""Publishers' lives that a node remembers.
+
+Of the lives with nothing under way, the one that was idle longest goes first.
+"""
 
 LIVES_A_LINK = 8_192
 """Of these, lives that one link has brought."""
@@ -31,16 +34,18 @@ BatchKey = tuple[int, ...]
 
 
 class Life(Generic[B]):
-    """What is known of one life of a publisher."""
+    """The knowledge of one life of a publisher."""
 
     __slots__ = ("batches", "floor", "keys", "under_way")
 
     def __init__(self) -> None:
         self.floor = 0
         self.batches: dict[BatchKey, B] = {}
-        # The keys of these as a heap: what falls below the floor is found without a look at the rest.
+        # The keys of these as a heap, so that keys below the floor are found without a look at the
+        # rest.
         self.keys: list[BatchKey] = []
-        # Batches that the node still has to report or to complete. While there are any, the life stays.
+        # Batches that the node still has to report or to complete. While there are any, the life
+        # stays.
         self.under_way = 0
 
     def add(self, key: BatchKey, batch: B) -> B:
@@ -74,9 +79,9 @@ class Lives(Generic[B]):
         return self._lives.get((publisher, incarnation))
 
     def use(self, publisher: int, incarnation: int, floor: int, link: int) -> Life[B] | None:
-        """The life that a batch belongs to; None if there is no room for one more.
+        """The life that a batch belongs to. It is None if there is no room for one more.
 
-        ``floor`` is what the batch says. Batches below it are forgotten.
+        ``floor`` is the floor that the batch tells. Batches below it are forgotten.
         """
         key = (publisher, incarnation)
         life = self._lives.use(key, link)
@@ -92,7 +97,7 @@ class Lives(Generic[B]):
         return life
 
     def closed(self, link: int) -> None:
-        """The link is no more. What it has brought stays, and is the first to go."""
+        """The link is no more. The lives that it has brought stay, and are the first to go."""
         self._lives.closed(link)
 
     def _may_go(self, key: tuple[int, int], life: Life[B]) -> bool:

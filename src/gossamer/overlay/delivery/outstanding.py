@@ -39,7 +39,7 @@ LATE = 250 * MILLISECOND
 
 
 class Part:
-    """What one peer answers for."""
+    """A part that one peer answers for."""
 
     __slots__ = ("key", "message", "of", "peer", "region", "sign")
 
@@ -73,14 +73,16 @@ class Outstanding:
         *,
         patience: Micros = PATIENCE,
     ) -> None:
-        """``key`` tells which part a message is, and ``sign`` makes the message that asks for patience.
+        """``key`` tells which part a message is, and ``sign`` makes the message that asks for
+        patience.
 
-        All nodes of a fabric have the same ``patience``. A node that waits says so four times meanwhile.
+        All nodes of a fabric have the same ``patience``. A node that waits says so four times
+        meanwhile.
         """
         self.links: dict[Peer, Link] = {}
         self.patience, self.sign_every = patience, Micros(patience // 4)
         self.sent_again = 0
-        # How long this node has slept through what was due, all together.
+        # The whole time for which this node has slept through its timers.
         self.overslept = Micros(0)
         # Answers that this node owes: the peer, and when it was last told to wait.
         self.owed: dict[Hashable, tuple[Peer, Micros]] = {}
@@ -141,12 +143,12 @@ class Outstanding:
             self._out.append(Send(tuple(to), parts[0].message))
 
     def find(self, peer: Peer, key: Hashable) -> Part | None:
-        """The part that the peer owes an answer for."""
+        """The part for which the peer owes an answer."""
         link = self.links.get(peer)
         return link.parts.get(key) if link is not None else None
 
     def close(self, part: Part) -> None:
-        """The part has been answered, or nobody waits for it any more."""
+        """The part has been answered, or no branch waits for it any more."""
         link = self.links.get(part.peer)
         if link is not None and link.parts.pop(part.key, None) is not None:
             self._waiting -= 1
@@ -160,7 +162,7 @@ class Outstanding:
                 del self.unlinked[part.peer]
 
     def give_up(self, peer: Peer) -> list[Part]:
-        """Nobody waits for this peer any more. Returns what it owed."""
+        """No branch waits for this peer any more. Returns the parts that it owed."""
         link = self.links.get(peer)
         parts = list(self.unlinked.pop(peer, {}).values())
         if link is not None:
@@ -201,8 +203,10 @@ class Outstanding:
     # -------------------------------------------------------------------------- links
 
     def link(self, peer: Peer, state: LinkState, now: Micros) -> list[Part]:
-        """Returns the parts that were lost: the peer will not answer for them. They wait for the link
-        to come back, unless their owner closes them."""
+        """Returns the parts that were lost, for which the peer will not answer.
+
+        They wait for the link to come back, unless their owner closes them.
+        """
         if state is LinkState.UP:
             self._open(peer, self.links.setdefault(peer, Link()))
             waiting = self.unlinked.pop(peer, {})
@@ -241,7 +245,7 @@ class Outstanding:
             self._out.append(Send((peer,), part.message))
 
     def woken(self, due: Micros, now: Micros) -> None:
-        """This node has woken up for what was due then."""
+        """This node has woken up for a timer that was due then."""
         if now - due > LATE:
             self.overslept = Micros(self.overslept + now - due)
 

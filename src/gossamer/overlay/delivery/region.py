@@ -21,31 +21,33 @@ Tile = Any
 
 
 class Aim(NamedTuple):
-    """Where a batch goes for a region."""
+    """The peers to which a batch goes for a region."""
 
     # The peers, and the part of the region that each is to answer for. A peer without a link may be
     # among them. Its part waits for the link, and the router's owner dials the peer and tells the
     # engine (``Engine.failed``) when no link can be had.
     parts: Sequence[tuple[Peer, Region]]
-    # The tile of this node itself; None if it is not in the region, and its count belongs elsewhere.
+    # The tile of this node itself. It is None if the node is not in the region, and its count
+    # belongs elsewhere.
     here: Tile | None
-    # A tile that the router answers for at once, because it knows that nobody there wants the batch.
+    # A tile that the router answers for at once, because it knows that no node there wants the
+    # batch.
     known: Tile | None = None
     # Whether this node takes the batch. A node that only relays it does not look at it.
     takes: bool = True
 
 
 class Cover(Protocol):
-    """What has been answered for of one region, as answers come in."""
+    """The tiles of one region that have been answered for, as answers come in."""
 
     def add(self, tile: Tile, region: Region) -> None:
-        """Of this part this tile was answered for. A tile counts only where it is in the part."""
+        """This tile of this part was answered for. A tile counts only where it is in the part."""
 
     def lose(self, region: Region) -> None:
-        """Nobody will answer for this part, because a link broke or a new round has begun."""
+        """No node will answer for this part, because a link broke or a new round has begun."""
 
     def tile(self, now: Micros) -> Tile:
-        """What may be reported, now that nobody is waited for."""
+        """The tile that may be reported, now that no peer is waited for."""
 
 
 class Router(Protocol):
@@ -58,28 +60,34 @@ class Router(Protocol):
     # ------------------------------------------------------------------ the algebra
 
     def minus(self, one: Region, other: Region) -> Region:
-        """What is in the first and not in the second. An empty region is false."""
+        """The part of the first region that is not in the second. An empty region is false."""
 
     def plus(self, one: Region, other: Region) -> Region: ...
 
     def cover(self, region: Region) -> Cover: ...
 
     def elsewhere(self, region: Region) -> Tile:
-        """The answer of a node to a part that it answers for to another peer in the same round, or
-        that was complete long ago: there is nothing to add here."""
+        """The answer of a node to a part for which it has nothing to add.
+
+        It answers for the part to another peer in the same round, or the part was complete long
+        ago.
+        """
 
     def nothing(self, region: Region) -> Tile:
         """The answer that no part of the region has been reached."""
 
     def name(self, region: Region) -> Hashable:
-        """Tells parts apart that one peer is asked for in one round."""
+        """Tells apart the parts for which one peer is asked in one round."""
 
     # --------------------------------------------------------------------- the ways
 
     def aim(self, batch: Batch, region: Region, sender: Peer | None, now: Micros) -> Aim: ...
 
     def joins(self, batch: Batch, region: Region, peer: Peer) -> Region | None:
-        """A link has come up while the region is under way: the part that its peer gets as well."""
+        """A link has come up while the region is under way.
+
+        Returns the part that its peer gets as well.
+        """
 
     def leaves_out(self, batch: Batch, peer: Peer, now: Micros) -> Tile | None:
         """The peer was cut off, or is about to be, and the batch goes on without it.

@@ -52,10 +52,12 @@ from gossamer.overlay.direct.messages import (
     Portion,
     Taken,
     Unwatch,
+    Want,
     Wanted,
     Watch,
 )
 from gossamer.overlay.direct.plan import Payload, Plan
+from gossamer.overlay.direct.reading import Reading
 from gossamer.overlay.direct.received import BatchPart, Received
 from gossamer.overlay.direct.told import Told
 from gossamer.trace import Rejected, hex_peer
@@ -119,6 +121,7 @@ class Direct:
         )
         self._idle_at: Micros = NEVER
         self._wants = self._characters = 0  # filters of others that are kept, and their texts
+        self._reading = Reading()
         self._sessions = 0
 
     # ------------------------------------------------------------------ what is known
@@ -126,7 +129,8 @@ class Direct:
     @property
     def deadline(self) -> Micros:
         return min(
-            self._dial_at, self._look_at, self._idle_at, self.told.deadline, self.outstanding.deadline
+            self._dial_at, self._look_at, self._idle_at, self.told.deadline, self.outstanding.deadline,
+            self._reading.deadline,
         )  # fmt: skip
 
     @property
@@ -227,7 +231,7 @@ class Direct:
                     # Others need not wait: it gets everything. It may be only busy; to cut it off would lose events.
                     taker.since = self._awake(now)
                     self.out.append(Note(Rejected(hex_peer(peer), "does not say what it wants")))
-                    self._want(source.plan, peer, taker, _UNSAID, "", "")
+                    self._want(source, peer, taker, (_UNSAID, "", ""), now)
                 source.is_known = False
                 ready = ready and _UNSAID in taker.wants
                 # It may not know this node as a member yet, and answers only members: so it is asked again.
@@ -239,7 +243,7 @@ class Direct:
     def _launch(self, flight: Flight, now: Micros) -> None:
         batch, payload = flight.batch, flight.payload
         flight.sending += 1
-        for peer, group, places in self._plan(flight.source).shares(payload, batch.first):
+        for peer, group, places in self._plan(flight.source, now).shares(payload, batch.first):
             self._send(
                 flight, peer, group, tuple(places or ()), payload.cut(places), now
             )  # no offsets: all of them
@@ -247,13 +251,13 @@ class Direct:
         payload.rest()
         self._maybe_finish(flight)
 
-    def _plan(self, source: Source) -> Plan:
+    def _plan(self, source: Source, now: Micros) -> Plan:
         """What everybody wants of the topic, by its present schema."""
         if source.plan is None:
             source.plan = plan = Plan(source.packed)
             for peer, taker in source.takers.items():
                 for number, (text, group) in taker.wants.items():
-                    plan.want(peer, number, text, group)
+                    self._read(source, plan, peer, (number, text, group), now)
             mine = self.told.topics.get(source.hash)
             for (text, group), (number, _) in mine.wishes.items() if mine is not None else ():
                 plan.want(self.me, number, text, group)
@@ -315,7 +319,7 @@ class Direct:
         self, flight: Flight, peer: Peer, group: str, offsets: Sequence[int], now: Micros
     ) -> None:
         """A member of a group did not take these: another one may."""
-        plan = self._plan(flight.source)
+        plan = self._plan(flight.source, now)
         members: dict[Peer, list[int]] = {}
         for offset in offsets:
             tried = flight.tried.setdefault((group, offset), [])
@@ -376,6 +380,8 @@ class Direct:
             self._dial_at = Micros(now + DIAL_AGAIN) if unlinked else NEVER
             for peer in unlinked:
                 self._dial(peer, now)
+        if self._reading.deadline <= now:
+            self._read_on(now)
         if self._look_at <= now:
             self._look(now)
         if self._idle_at <= now:
@@ -469,18 +475,18 @@ class Direct:
             and (taker.epoch != message.epoch or taker.have == 0 or taker.latest < 0)
         ):
             self._drop_wants(taker)
+            self._reading.forget(sender, source.hash)
             taker.epoch, taker.have, taker.wants = message.epoch, 0, {}
             if source.plan is not None:
                 source.plan.forget(sender)
         is_next = taker.epoch == message.epoch and taker.have == message.base
         if not is_late and is_next and message.base <= message.version <= message.latest:
-            plan = self._plan(
-                source
-            )  # now, a part at a time, and not all at once with the first batch
-            for number, text, group in message.changes:
-                self._want(plan, sender, taker, number, text, group)
+            # The plan is made now, a part at a time, and not all at once with the first batch.
+            self._plan(source, now)
+            for change in message.changes:
+                self._want(source, sender, taker, change, now)
             if _UNSAID in taker.wants and message.version == message.latest:
-                self._want(plan, sender, taker, _UNSAID, None, "")
+                self._want(source, sender, taker, (_UNSAID, None, ""), now)
             taker.have, taker.since = message.version, self._awake(now)
             taker.latest = message.latest
         taker.asked_at = now
@@ -490,9 +496,8 @@ class Direct:
         if taker.is_ready and source.held:
             self._look_at = now
 
-    def _want(
-        self, plan: Plan | None, peer: Peer, taker: Taker, number: int, text: str | None, group: str
-    ) -> None:
+    def _want(self, source: Source, peer: Peer, taker: Taker, change: Want, now: Micros) -> None:
+        number, text, group = change
         known = taker.wants.pop(number, None)
         if known is not None:
             self._wants -= 1
@@ -508,11 +513,32 @@ class Direct:
             taker.wants[number] = (text, group)
             self._wants += 1
             self._characters += len(text) + len(group)
-        if plan is not None:
-            if text is None:
-                plan.drop(peer, number)
-            else:
-                plan.want(peer, number, text, group)
+        if text is None:
+            self._reading.drop(peer, (source.hash, number))
+            if source.plan is not None:
+                source.plan.drop(peer, number)
+        elif source.plan is not None:
+            self._read(source, source.plan, peer, (number, text, group), now)
+
+    def _read(
+        self, source: Source, plan: Plan, peer: Peer, wish: tuple[int, str, str], now: Micros
+    ) -> None:
+        """Enters a filter into the plan. One that must wait is taken to pass everything."""
+        number, text, group = wish
+        want = (source.hash, number)
+        self._reading.drop(peer, want)
+        if text and not self._reading.may_read(peer, want, text, now):
+            text = ""
+        plan.want(peer, number, text, group)
+
+    def _read_on(self, now: Micros) -> None:
+        """Reads filters that had to wait."""
+        for peer, (hash, number) in self._reading.due(now):
+            source = self._by_hash.get(hash)
+            taker = source.takers.get(peer) if source is not None else None
+            wish = taker.wants.get(number) if taker is not None else None
+            if source is not None and source.plan is not None and wish is not None:
+                source.plan.want(peer, number, *wish)
 
     def _drop_wants(self, taker: Taker) -> None:
         self._wants -= len(taker.wants)
@@ -542,6 +568,7 @@ class Direct:
         for peer in peers:
             taker = source.takers.pop(peer)
             self._drop_wants(taker)
+            self._reading.forget(peer, source.hash)
             if source.plan is not None:
                 source.plan.forget(peer)
             if tell and peer in self.links:
