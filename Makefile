@@ -1,13 +1,13 @@
-# One command for each job; `make help` lists them. Everything is installed into .venv,
-# from the exact versions in locks/.
+# One command for each job; `make help` lists them. Everything is installed into .venv, from the
+# exact versions in locks/. pip takes a file only if its hash is in the lock.
 .DEFAULT_GOAL := help
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-# These packages are installed first, because source packages need them to build.
-# In this way those builds use locked versions, too.
-BUILD_TOOLS := $(shell grep -E '^(cython|editables|hatchling|packaging|pathspec|pluggy|setuptools|trove-classifiers|wheel)==' locks/dev.txt)
+INSTALL := $(PIP) install --quiet --no-deps --no-build-isolation
+LOCK := uv pip compile --quiet --universal --python-version 3.11 --upgrade --generate-hashes \
+  --no-emit-index-url --no-annotate --no-header
 
 .PHONY: help
 help:  ## list the commands
@@ -19,18 +19,26 @@ $(VENV)/.made:
 	$(PYTHON) -m venv $(VENV)
 	@touch $@
 
-$(VENV)/.installed: $(VENV)/.made locks/dev.txt pyproject.toml hatch_build.py src/gossamer/filters/_native.pyx src/gossamer/filters/_columns.pxi
+# The build tools come first, because source packages need them. In this way those builds use locked
+# versions, too.
+$(VENV)/.installed: $(VENV)/.made locks/build.txt locks/dev.txt pyproject.toml hatch_build.py src/gossamer/filters/_native.pyx src/gossamer/filters/_columns.pxi
 	@echo "installing the locked versions into $(VENV) (a minute or two; PySpark is the big one)"
-	$(PIP) install --quiet --no-deps $(BUILD_TOOLS)
-	$(PIP) install --quiet --no-deps --no-build-isolation -r locks/dev.txt
-	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
+	$(INSTALL) --require-hashes -r locks/build.txt
+	$(INSTALL) --require-hashes -r locks/dev.txt
+	$(INSTALL) --editable .
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.installed locks/bench.txt
-	$(PIP) install --quiet --no-deps -r locks/bench.txt
+	$(INSTALL) --require-hashes -r locks/bench.txt
 	@touch $@
 
-.PHONY: install demo test check promises bench swarm lock clean
+# The tool has packages of its own, so it has an environment of its own.
+$(VENV)/.sbom: locks/sbom.txt
+	$(PYTHON) -m venv $(VENV)/sbom
+	$(VENV)/sbom/bin/python -m pip --disable-pip-version-check install --quiet --no-deps --require-hashes -r locks/sbom.txt
+	@touch $@
+
+.PHONY: install demo test check promises bench swarm lock sbom clean
 install: $(VENV)/.installed  ## create .venv and install the exact locked versions
 
 demo: $(VENV)/.installed  ## run a fabric of real processes on loopback and let Spark judge it
@@ -79,11 +87,17 @@ swarm: $(VENV)/.installed  ## simulate random faults over many seeds; a failure 
 	$(BIN)/gossamer simulate swarm --overlay tree --seeds $(or $(SEEDS),1000)
 	$(BIN)/gossamer simulate fuzz --seconds $(or $(FUZZ),600)
 
-lock:  ## resolve pyproject.toml again (needs uv); writes versions only, no index and no address
-	uv pip compile --quiet --universal --python-version 3.11 --no-emit-index-url --no-annotate --no-header \
-	  --extra spark --extra metrics --group dev pyproject.toml -o locks/dev.txt --upgrade
-	uv pip compile --quiet --universal --python-version 3.11 --no-emit-index-url --no-annotate --no-header \
-	  --group bench -c locks/dev.txt -o locks/bench.txt --upgrade
+lock:  ## resolve pyproject.toml again (needs uv); writes versions and hashes, no index and no address
+	$(LOCK) --extra spark --extra metrics --group dev pyproject.toml -o locks/dev.txt
+	$(LOCK) --group build -c locks/dev.txt -o locks/build.txt
+	$(LOCK) --group bench -c locks/dev.txt -o locks/bench.txt
+	$(LOCK) --all-extras -c locks/dev.txt pyproject.toml -o locks/run.txt
+	$(LOCK) --group sbom -o locks/sbom.txt
+
+sbom: $(VENV)/.sbom  ## write dist/gossamer.cdx.json: all packages that Gossamer runs on (CycloneDX)
+	@mkdir -p dist
+	$(VENV)/sbom/bin/cyclonedx-py requirements locks/run.txt --pyproject pyproject.toml --output-reproducible \
+	  --mc-type library --output-file dist/gossamer.cdx.json
 
 clean:  ## remove everything that the other commands made
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache gossamer-demo

@@ -18,6 +18,7 @@ _HOMES = {
     "SlowSubscriberError": "gossamer.net.node",
     "UndeliveredError": "gossamer.net.node",
     "BarrierError": "gossamer.net.errors",
+    "IdentityError": "gossamer.net.errors",
     "KeysError": "gossamer.net.errors",
     "StorageError": "gossamer.net.errors",
     "NotPermittedError": "gossamer.node.rights",
@@ -48,7 +49,7 @@ _HOMES = {
 
 if TYPE_CHECKING:
     from gossamer.filters import Event, EventError, Filter, FilterError, Schema, SchemaError
-    from gossamer.net.errors import BarrierError, KeysError, StorageError
+    from gossamer.net.errors import BarrierError, IdentityError, KeysError, StorageError
     from gossamer.net.limits import PeerLimits
     from gossamer.net.loop import run
     from gossamer.net.node import (
@@ -85,6 +86,7 @@ __all__ = [
     "Filter",
     "FilterError",
     "Gap",
+    "IdentityError",
     "Interested",
     "JoinError",
     "KeysError",

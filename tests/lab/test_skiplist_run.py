@@ -525,7 +525,9 @@ def test_only_missing_intervals_are_sent_again() -> None:
     sent = run.publish(run.world.nodes[0], row(59))
     run.wait(0.015)  # the first hop has been made
     victims = [
-        node for node in run.live() if node.index and cast(SkipList, node.machine).engine.under_way()
+        node
+        for node in run.live()
+        if node.index and cast(SkipList, node.machine).engine.under_way()
     ]
     assert victims
     run.world.crash(victims[0])

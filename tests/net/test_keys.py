@@ -526,6 +526,66 @@ def test_a_revoked_certificate_that_is_played_again_changes_nothing_at_a_fresh_n
     go(main())
 
 
+# A lost identity.
+
+
+@pytest.mark.live
+def test_a_program_whose_certificate_is_revoked_gets_an_error_and_not_silence(
+    tmp_path: Path,
+) -> None:
+    fabric = Fabric(tmp_path)
+
+    async def main() -> None:
+        a, b = fabric.issue("a"), fabric.issue("b")
+        async with gossamer.Node(keys=a) as one:
+            node = gossamer.Node(keys=b, join=[one.address])
+            await node.start()
+            await one.advertise("weather", WEATHER)
+            events = await node.subscribe("weather")
+            await one.publish("weather", GENEVA)
+            assert (await anext(events))["city"] == "Geneva"
+            fabric.authority.revoke("b")
+            fabric.authority.hand_out([b])
+            with pytest.raises(gossamer.IdentityError, match=r"is revoked, so no other node.*keys"):
+                await anext(events)
+            with pytest.raises(gossamer.IdentityError):
+                await node.subscribe("weather")
+            with pytest.raises(gossamer.IdentityError):
+                await node.advertise("other", WEATHER)
+            with pytest.raises((gossamer.IdentityError, gossamer.NotPermittedError)):
+                await node.publish("weather", GENEVA)
+            assert not node.status()["subscriptions"]
+            await node.close(drain=0.0)
+
+    go(main())
+
+
+@pytest.mark.live
+def test_a_program_whose_keys_another_process_uses_gets_an_error_until_that_is_gone(
+    tmp_path: Path,
+) -> None:
+    fabric = Fabric(tmp_path)
+
+    async def main() -> None:
+        a, b = fabric.issue("a"), fabric.issue("b")
+        async with gossamer.Node(keys=a) as one, gossamer.Node(keys=b, join=[one.address]) as node:
+            await one.advertise("weather", WEATHER)
+            events = await node.subscribe("weather")
+            with pytest.raises(gossamer.JoinError, match="identity used twice"):
+                await gossamer.Node(keys=b, join=[node.address], join_timeout=1).start()
+            with pytest.raises(gossamer.IdentityError, match=r"another process.*stop one"):
+                await anext(events)
+            with pytest.raises(gossamer.IdentityError):
+                await node.subscribe("weather")
+            # The conflict is forgotten after a while.
+            node._interest._state.conflict = False
+            async with node.subscribe("weather") as events:
+                await one.publish("weather", GENEVA)
+                assert (await anext(events))["city"] == "Geneva"
+
+    go(main())
+
+
 # The age of lists.
 
 

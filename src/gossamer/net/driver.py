@@ -101,6 +101,8 @@ class Driver:
         self.renewed: Callable[[Identity], None] = lambda identity: None
         # Called when another process has this node's id.
         self.met_twin: Callable[[int], None] = lambda incarnation: None
+        # This node's own certificate was revoked, or its authority counts no longer.
+        self.disowned: Callable[[], None] = lambda: None
         self.noted: Callable[[trace.Record], None] = lambda record: None
         # Called with the place, the reason and the details when a connection ended for a reason
         # that an operator may have to act on.

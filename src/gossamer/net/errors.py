@@ -42,6 +42,12 @@ class KeysError(NodeError):
     """
 
 
+class IdentityError(NodeError):
+    """This node's identity counts no longer: its certificate was revoked, or another process has
+    the same keys or data directory.
+    """
+
+
 class JoinError(NodeError):
     """None of the addresses to join answered, or let this node in."""
 

@@ -48,6 +48,8 @@ class Guard:
         self._shut_out: dict[Peer, float] = {}
         self._told = keys.adopted if keys is not None else 0
         self._connections = _descriptors(limits.connections)
+        # The refusal of this node's own certificate a moment ago.
+        self._own = ""
         self._timer = self._loop.call_later(TICK_SECONDS, self._tick) if keys is not None else None
 
     def admit(self, connection: Connection) -> str:
@@ -238,6 +240,9 @@ class Guard:
         else:
             self.check()
         own = keys.refusal(keys.identity)
+        if own in ("revoked", "of another authority") and own != self._own:
+            self._driver.disowned()
+        self._own = own
         if own:
             self._driver.last_problem = (
                 f"this node's own certificate is {own}: no other node will talk to it; renew it"

@@ -41,6 +41,7 @@ from gossamer.net.driver import Driver, gone
 from gossamer.net.errors import (
     NOT_STARTED,
     BarrierError,
+    IdentityError,
     JoinError,
     NodeError,
     SlowSubscriberError,
@@ -174,6 +175,8 @@ class Node:
         self._view_readers: WeakSet[Changes] = WeakSet()
         # The node takes no more commands, and it closes at once.
         self._refuses = self._hurries = False
+        # The node was disowned. It may have got its identity back since.
+        self._has_lost_itself = False
         # All of the fabric is on this host so far.
         self._announces_loopback = False
         self._disk: Disk | None = None
@@ -272,9 +275,8 @@ class Node:
             shares=self._shares,
             writer=self._trace.open(peer, incarnation) if self._trace is not None else None,
         )
-        self._driver.met_twin = lambda incarnation: self._interest.meet_twin(
-            incarnation, self._driver.now()
-        )
+        self._driver.met_twin = self._met_twin
+        self._driver.disowned = self._disowned
         self._driver.renewed = lambda own: self._interest.certify(
             own.certificate, self._driver.now()
         )
@@ -588,6 +590,39 @@ class Node:
     def _check_open(self) -> None:
         if self._refuses:
             raise NodeError("the node is closed")
+        if self._has_lost_itself:
+            self._check_identity()
+
+    def _met_twin(self, incarnation: int) -> None:
+        self._interest.meet_twin(incarnation, self._driver.now())
+        self._disowned()
+
+    def _disowned(self) -> None:
+        """The program hears of an identity that is lost: its subscriptions end with the error."""
+        self._has_lost_itself = True
+        self._driver.loop.call_soon(self._end_subscriptions)
+
+    def _end_subscriptions(self) -> None:
+        try:
+            self._check_identity()
+        except IdentityError as error:
+            for subscription in list(self._subscriptions.values()):
+                subscription.disown(error)
+
+    def _check_identity(self) -> None:
+        """Raises an IdentityError while this node's identity counts nothing."""
+        refusal = self._keys.refusal(self._keys.identity) if self._keys is not None else ""
+        if refusal in ("revoked", "of another authority"):
+            raise IdentityError(
+                f"this node's certificate is {refusal}, so no other node talks to it; get other "
+                "keys: gossamer keys issue AUTHORITY NAME --out DIR"
+            )
+        if self._interest.conflict:
+            raise IdentityError(
+                "another process uses this node's identity: "
+                "are its keys or its data directory used twice? stop one"
+            )
+        self._has_lost_itself = False
 
     def _link_changed(self, peer: Peer, state: LinkState) -> None:
         if state is LinkState.UP:

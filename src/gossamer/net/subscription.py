@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from gossamer.filters import Event
 from gossamer.filters.packed import Columns
-from gossamer.net.errors import BarrierError, NodeError, SlowSubscriberError
+from gossamer.net.errors import BarrierError, IdentityError, NodeError, SlowSubscriberError
 from gossamer.net.named import check_timeout, route_of
 from gossamer.net.status import describe_subscription
 from gossamer.node import Gap, Route, RouteError, SlowPolicy, TopicError, Wish
@@ -273,6 +273,16 @@ class Subscription:
             node._core.unsubscribe(self.number, node._driver.now())
             node._driver.wake()
         self._end(StopAsyncIteration())
+
+    def disown(self, error: IdentityError) -> None:
+        """Ends it, because this node's identity counts no longer."""
+        node = self._node
+        if node._subscriptions.pop(self.number, None) is not None and not node._driver.closing:
+            self._tell()
+            node._core.unsubscribe(self.number, node._driver.now())
+            node._driver.settle_soon()
+            node._waiting.refused(self.number, error)
+        self._end(error)
 
     async def _start(self) -> Self:
         if self.number:

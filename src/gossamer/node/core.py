@@ -226,11 +226,11 @@ class NodeCore:
                 assert self.direct is not None
                 assert self.tree is not None
                 self.interest.view.proves, self.skiplist.rights = rights.learn, rights
-                self.direct.members.rights = self.tree.rights = rights
+                self.direct.members.rights = rights
                 self.interest.certify(rights.me.certificate, Micros(0))
                 self.topics.trusts = rights.may_advertise
                 self.gate = Gate(rights, proof, self._out)
-                self.flood.engine.proof = self.skiplist.proof = proof
+                self.flood.engine.proof = self.tree.proof = self.skiplist.proof = proof
         if durable:
             # Stores are kept in order, so no publication of this incarnation is on disk without this record.
             self._out.append(
@@ -260,8 +260,7 @@ class NodeCore:
             *self._owner(Route.SKIPLIST), self.routing.say, schemas=self.topics.schemas, links=links,
         )  # fmt: skip
         self.tree = planes[Route.TREE] = TreePlane(
-            self.config.tree, interest, *self._owner(Route.TREE), self.routing.say, links,
-            lambda peer: (peer in interest.links and interest.links[peer].is_wanted) or self.routing.is_used(peer),
+            self.config.tree, interest, *self._owner(Route.TREE), links, self._out,
         )  # fmt: skip
         for kinds, handler in (
             (InterestMessage, self._receive_interest), (SkiplistMessage, partial(self.routing.receive, Route.SKIPLIST)),

@@ -35,6 +35,7 @@ from gossamer.node.topics import TopicError
 from gossamer.overlay.batch import Batch
 from gossamer.overlay.interest.record import CERTIFICATE_MAX
 from gossamer.overlay.skiplist import messages as skiplist
+from gossamer.overlay.tree.messages import Carry as TreeCarry
 
 # The most certificates that are remembered, also of nodes that have left. Their last events may be
 # under way.
@@ -225,10 +226,9 @@ class Rights:
         It is a reason, or "" to drop the message without blaming its sender, or None if the message
         may be taken. ``name`` finds the name of a topic by its hash.
         """
-        if isinstance(message, Batch):
-            return self.judge_batch(sender, message)
-        if isinstance(message, skiplist.Carry):
-            return self.judge_batch(sender, message.batch)
+        if isinstance(message, Batch | TreeCarry | skiplist.Carry):
+            batch = message if isinstance(message, Batch) else message.batch
+            return self._carried(sender, Peer(batch.publisher), batch.topic)
         if isinstance(message, skiplist.Ask):
             topic = name(message.topic)
             # A node that may subscribe may also ask for the other subscribers, and so may a publisher.
@@ -252,10 +252,6 @@ class Rights:
                     else ""
                 )
         return None
-
-    def judge_batch(self, sender: Peer, batch: Batch) -> str | None:
-        """The same for a batch, which tree and skip list have in other messages."""
-        return self._carried(sender, Peer(batch.publisher), batch.topic)
 
     def _carried(self, sender: Peer, publisher: Peer, topic: str) -> str | None:
         # A relay passes on all batches. The node that hands one over checks it again (``takes``).

@@ -106,8 +106,6 @@ class Routing:
         # In the order of publishing.
         self._receipts: dict[tuple[int, int], _Receipt] = {}
         self._published = 0
-        # The time of the last wake.
-        self._now = Micros(0)
         # The subscriptions that have asked for a place and are not in force.
         self._entering: dict[int, Subscription] = {}
         # The subscriptions that wait for each barrier.
@@ -418,7 +416,6 @@ class Routing:
             self._settle(route, now)
 
     def wake(self, now: Micros) -> None:
-        self._now = now
         if self._early_at <= now:
             self._early_at = Micros(now + EARLY_AGAIN)
             if self._synced or self._is_synced(now):
@@ -552,13 +549,6 @@ class Routing:
         """A link is about to be closed on purpose, so flood need not wait for it to come back."""
         self.flood.unlink(peer)
         self._out.append(Send((peer,), Leave()))
-
-    def is_used(self, peer: Peer) -> bool:
-        """Whether a plane other than the tree, which asks, needs the link or has used it lately."""
-        used = self._used.get(peer)
-        return (used is not None and self._now - used < LINK_IDLE) or any(
-            plane.needs(peer) for route, plane in self.planes.items() if route is not Route.TREE
-        )
 
     def use(self, peer: Peer, now: Micros) -> None:
         if self._interest is not None and peer in self._interest.links:

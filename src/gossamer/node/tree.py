@@ -1,7 +1,8 @@
 """``route = tree``: the dispatch tree of seed 002 over the members of the view (overlay/tree).
 
-The ring of keys comes from the interest plane: one membership, no disagreement about who lives. A host starts when somebody in
-the fabric, perhaps this node, takes this route; until then the tree costs nothing.
+The ring of keys comes from the interest plane, so there is one membership and no disagreement about it. A
+host starts when some node of the fabric, perhaps this one, takes this route. Until then the tree costs
+nothing.
 """
 
 from __future__ import annotations
@@ -12,23 +13,21 @@ from typing import Any
 from msgspec import Struct
 
 from gossamer.filters import Filter, Schema
-from gossamer.machine import NEVER, Deliver, Effect, LinkState, Micros, Peer
+from gossamer.machine import NEVER, Effect, LinkState, Micros, Peer, Send
 from gossamer.node.planes import BITS, Key, Plane, Route, Rows
-from gossamer.node.rights import Rights
 from gossamer.overlay.batch import Batch
 from gossamer.overlay.delivery.engine import Arrive, Complete
 from gossamer.overlay.interest.core import Interest
 from gossamer.overlay.interest.record import ROUTES_ALL, Record, ViewChange
+from gossamer.overlay.proof import UNSIGNED, Proof
 from gossamer.overlay.tree.arcs import Host
 from gossamer.overlay.tree.config import TreeConfig
 from gossamer.overlay.tree.content import SchemaContent
 from gossamer.overlay.tree.host import TreeHost
-from gossamer.overlay.tree.messages import FILTER_TEXT_MAX
+from gossamer.overlay.tree.messages import FILTER_TEXT_MAX, Carry
 from gossamer.overlay.tree.reference import make_tree
 from gossamer.overlay.tree.ring import Members, ViewRing, reckon
-
-_Needed = Callable[[Peer], bool]
-
+from gossamer.overlay.tree.router import declined
 
 _NOT_TREE = bytes(stamp for stamp in range(256) if not stamp & ROUTES_ALL & BITS[Route.TREE])
 """Last bytes of stamps without this route."""
@@ -41,7 +40,8 @@ class Drawn(Struct, frozen=True):
     address: str
     parent: Peer | None
     children: tuple[Peer, ...]
-    linked: bool | None  # whether its link to the parent is in use; None: not known here
+    # Whether its link to the parent is in use; None if that is not known here.
+    linked: bool | None
 
 
 def _host(record: Record) -> Host:
@@ -55,17 +55,18 @@ class TreePlane(Plane):
         interest: Interest,
         arrive: Arrive,
         complete: Complete,
-        say: Callable[[list[Effect], Micros], None],
         links: Callable[[], list[Peer]],
-        needed: _Needed,
+        out: list[Effect],
     ) -> None:
-        """``links``: those that are up. ``needed``: whether somebody else uses a link, so that it is not closed when idle."""
+        """``links`` has the links that are up."""
         self.host: TreeHost | None = None
-        self.rights: Rights | None = None
-        self._arrive, self._complete, self._say = arrive, complete, say
-        self._config, self._interest, self._links, self._needed = config, interest, links, needed
+        # Signs this node's own batches; the owner sets it where there are keys.
+        self.proof: Proof = UNSIGNED
+        self._arrive, self._complete, self._out = arrive, complete, out
+        self._config, self._interest, self._links = config, interest, links
         self._content = SchemaContent()
-        self._hosts: dict[int, Host] = {}  # by peer, as the ring has them
+        # By peer, as the ring has them.
+        self._hosts: dict[int, Host] = {}
         self._ring: ViewRing | None = None
 
     def learn(self, topic: str, schema: Schema) -> None:
@@ -79,20 +80,19 @@ class TreePlane(Plane):
             self._hosts = {host.peer: host for host in known if host.address}
             self._ring = ring = ViewRing(me, self._config.bits, self._hosts.values())
             self.host = host = TreeHost(
-                me, self._config, make_tree(self._config), lambda _links: ring, self._content
-            )
-            if self.rights is not None:
-                host.refuses = self.rights.judge_batch
-            needs = host.links.kept
-            host.links.kept = lambda peer: needs(peer) or self._needed(peer)
-            for peer in self._links():
-                host.links.link(peer, LinkState.UP, now)
+                me, self._config, make_tree(self._config), lambda _links: ring, self._content,
+                self._arrive, self._complete, self._out,
+            )  # fmt: skip
+            host.engine.proof = self.proof
+            # The interest plane closes the links of a node, and asks all planes whether they need them.
+            host.links.kept = lambda peer: True
+            host.begin(self._links(), now)
         return self.host
 
     @property
     def remembered(self) -> int:
-        """Batches in the deduplication tables."""
-        return 0 if self.host is None else self.host.forward.remembered
+        """Batches in the once-only table."""
+        return 0 if self.host is None else self.host.engine.remembered
 
     # ---------------------------------------------------------------------- inputs
 
@@ -101,45 +101,31 @@ class TreePlane(Plane):
         return NEVER if self.host is None else self.host.deadline
 
     def receive(self, sender: Peer, message: Any, now: Micros) -> None:
-        # A node that knows few members takes their keys for its own, and would answer for them. The
-        # message is sent again.
-        if self.host is not None or self._interest.is_synced(now):
-            self._run(self.start(now).receive(sender, message, now), now)
+        host = self.host
+        if host is None:
+            if not self._interest.is_synced(now):
+                # A node that knows few members takes their keys for its own, and would answer for them.
+                # Claims are made again, and a batch is answered.
+                self.decline(sender, message, now)
+                return
+            host = self.start(now)
+        host.receive(sender, message, now)
+
+    def decline(self, sender: Peer, message: Any, now: Micros) -> None:
+        if type(message) is Carry:
+            self._out.append(Send((sender,), declined(message)))
 
     def wake(self, now: Micros) -> None:
         if self.host is not None:
-            self._run(self.host.wake(now), now)
+            self.host.wake(now)
 
     def link(self, peer: Peer, state: LinkState, now: Micros) -> None:
         if self.host is not None:
-            self._run(self.host.link(peer, state, now), now)
+            self.host.link(peer, state, now)
 
     def refused(self, peer: Peer, message: Any, now: Micros) -> None:
         if self.host is not None:
-            self._run(self.host.refused(peer, message, now), now)
-
-    def _run(self, effects: list[Effect], now: Micros) -> None:
-        """Hand over what the host delivers, push its receipts, and pass the rest on."""
-        assert self.host is not None
-        while effects:
-            passed: list[Effect] = []
-            later: list[Effect] = []
-            for effect in effects:
-                if type(effect) is not Deliver:
-                    passed.append(effect)
-                    continue
-                [batch] = effect.events
-                counts = self._arrive(batch, now)
-                if counts is not None:
-                    id = (batch.publisher, batch.incarnation, batch.first)
-                    self.host.took(id, counts, now)
-                    later += self.host.wake(now)
-            self._say(passed, now)
-            effects = later
-        finished = self.host.finished
-        while finished:
-            one = finished.pop(0)
-            self._complete(one.incarnation, one.first, one.matched)
+            self.host.engine.refused(peer, message)
 
     def changed(self, change: ViewChange, now: Micros) -> None:
         after = change.after
@@ -165,7 +151,10 @@ class TreePlane(Plane):
         self.host.changed(change.peer)
 
     def _moved(self, me: Host | None, now: Micros) -> None:
-        """This node's own address has changed. Who has none is no host of the tree: others could not open links to it."""
+        """This node's own address has changed.
+
+        A node without an address is no host of the tree, because others could not open links to it.
+        """
         assert self.host is not None and self._ring is not None  # noqa: PT018
         if me is None:
             self._hosts.pop(self.host.me.peer, None)
@@ -176,10 +165,13 @@ class TreePlane(Plane):
             self._ring.learn(self.host.me)
 
     def needs(self, peer: Peer) -> bool:
-        return self.host is not None and self.host.hood.needs(peer)
+        host = self.host
+        return host is not None and (
+            host.hood.needs(peer) or host.engine.outstanding.waits_for(peer)
+        )
 
     def under_way(self, now: Micros) -> Sequence[Hashable]:
-        return self.host.forward.under_way(now) if self.host is not None else ()
+        return self.host.engine.under_way() if self.host is not None else ()
 
     def renew(self, now: Micros) -> None:
         if self.host is not None:
@@ -197,12 +189,14 @@ class TreePlane(Plane):
         return {
             "links": len(host.hood.active),
             "rejected": host.links.rejected,
-            "recovered": host.forward.recovered,
-            "resent": host.forward.resent,
+            "resent": host.engine.asked_again,
         }
 
     def drawn(self) -> list[Drawn]:
-        """The whole tree, as the members of the view imply it; whether this node's own links are in use is known here only."""
+        """The whole tree, as the members of the view imply it.
+
+        Whether links are in use is known for this node's own links only.
+        """
         me = self._interest.me
         hosts = [
             _host(member.record)
@@ -217,9 +211,8 @@ class TreePlane(Plane):
             beside = reckon(tree, members, key)
             host = members.hosts[key]
             parent = beside.parent.to if beside.parent is not None else None
-            mine = (
-                parent if host.peer == me else host.to if parent == me else None
-            )  # the other end of a link of ours
+            # The other end of a link of this node.
+            mine = parent if host.peer == me else host.to if parent == me else None
             linked = None if mine is None else mine in active
             found.append(
                 Drawn(
@@ -248,11 +241,7 @@ class TreePlane(Plane):
         return [] if self.host is None else self.host.take_laid()
 
     def publish(self, batch: Batch, now: Micros, rows: Rows = None) -> None:
-        host = self.start(now)
-        host.publish(batch, now)
-        self._run(host.wake(now), now)
+        self.start(now).publish(batch, now)
 
     def took(self, key: Key, matched: tuple[int, ...], now: Micros) -> None:
-        host = self.start(now)
-        host.took((key[0], key[1], key[2]), matched, now)
-        self._run(host.wake(now), now)
+        self.start(now).engine.took((key[0], key[1], key[2]), matched, now)

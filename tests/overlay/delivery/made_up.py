@@ -62,7 +62,8 @@ class BitRouter:
 
     ``strays``: how often it draws another neighbour instead, and how often it asks two for the same
     node, so that regions meet in strange ways. ``calls``: how often a publisher asks a node without a
-    link in a later round.
+    link in a later round. ``slow``: how often it does not know the way to a node yet in a later round;
+    when it does, it tells the engine.
     """
 
     def __init__(self, net: Net, me: int) -> None:
@@ -104,6 +105,9 @@ class BitRouter:
                     parts[node] = 1 << node
                     rest &= ~(1 << node)
                     net.dial(me, node)
+                elif rest >> node & 1 and net.rng.random() < net.slow:
+                    rest &= ~(1 << node)
+                    net.look_up(me)
         known = rest & net.silent if net.rng.random() < 0.5 else 0
         rest &= ~known
         hop = net.first_hops(me, up)
@@ -165,6 +169,7 @@ class Net:
         nodes: int,
         strays: float = 0.0,
         calls: float = 0.0,
+        slow: float = 0.0,
         mute: int | None = None,
         room: int = 4,
         kind: type[Engine] = Engine,
@@ -172,11 +177,11 @@ class Net:
     ) -> None:
         self.rng = rng = Random(seed)
         self.nodes, self.strays, self.room = nodes, strays, room
-        self.calls, self.mute, self.splits = calls, mute, splits
+        self.calls, self.slow, self.mute, self.splits = calls, slow, mute, splits
         # For each node those that it has cut off, and who was told of which batches.
         self.cut_off: list[dict[int, None]] = [{} for _ in range(nodes)]
         self.left_out: list[tuple[int, Id]] = []
-        self.dialled = self.failures = 0
+        self.dialled = self.failures = self.lookups = 0
         self.everybody = (1 << nodes) - 1
         # Nodes whose owners want nothing, which everybody knows.
         self.silent = sum(1 << node for node in range(nodes) if rng.random() < 0.3)
@@ -392,6 +397,18 @@ class Net:
                 self.flush(node)
 
         self.at(self.now + int(self.rng.random() * 1_000 * MILLI), answer)
+
+    def look_up(self, node: int) -> None:
+        """A publisher knows the way to a node after a while, and need not wait for its next turn."""
+        life = self.life[node]
+
+        def answer() -> None:
+            if self.alive[node] and self.life[node] == life:
+                self.lookups += 1
+                self.engines[node].again(Micros(self.now))
+                self.flush(node)
+
+        self.at(self.now + int(self.rng.random() * 300 * MILLI), answer)
 
     def cut(self, a: int, b: int) -> None:
         """The connection breaks: a tail of each direction is lost, and each end notices at its own time."""

@@ -103,6 +103,30 @@ def test_a_publisher_may_ask_nodes_that_it_has_no_link_to(seed: int) -> None:
     check(net, live(net, publishers=2, batches=20, cuts=10, crashes=seed % 3))
 
 
+@pytest.mark.parametrize("seed", range(500, 540))
+def test_a_publisher_may_have_to_find_out_first_whom_to_ask(seed: int) -> None:
+    net = Net(seed, nodes=4 + seed % 8, strays=(seed % 3) * 0.1, calls=0.3, slow=0.5)
+    check(net, live(net, publishers=2, batches=20, cuts=10, crashes=seed % 3))
+
+
+def test_what_is_missing_is_asked_for_as_soon_as_the_way_is_known() -> None:
+    net = Net(1, nodes=2)
+    net.silent = 0
+    # The ends notice it within 300 ms. The link is back later than that.
+    net.cut(0, 1)
+    net.publish(0, batch(0, 1, 1, 1))
+    net.run(300 * MILLI - 1)
+    engine = net.engines[0]
+    assert (net.receipts, engine.asked_again) == ({}, 0)
+    due = engine.deadline
+    engine.again(Micros(net.now))
+    net.flush(0)
+    assert engine.asked_again == 1
+    assert net.now < due
+    net.run(60 * SECONDS)
+    assert list(net.receipts) == [(0, 1, 1)]
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_a_receipt_is_complete_without_a_node_that_is_silent_and_it_is_to_be_told(
     seed: int,
@@ -233,6 +257,12 @@ def test_the_faults_happen() -> None:
         dialled, failures = dialled + net.dialled, failures + net.failures
     assert dialled > 5
     assert failures > 5
+    lookups = 0
+    for seed in range(500, 510):
+        net = Net(seed, nodes=8, slow=0.5)
+        check(net, live(net, publishers=2, batches=20, cuts=10, crashes=2))
+        lookups += net.lookups
+    assert lookups > 5
 
 
 class CountsWithoutTiles(Engine):

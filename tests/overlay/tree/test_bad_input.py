@@ -8,12 +8,11 @@ import pytest
 from gossamer.lab.tree.checkers import at_rest, deliveries
 from gossamer.lab.tree.config import Setup
 from gossamer.lab.tree.run import TreeRun
-from gossamer.machine import LinkState, Micros, Note, Peer, Send
+from gossamer.machine import Effect, LinkState, Micros, Note, Peer, Send
 from gossamer.overlay.batch import Batch
 from gossamer.overlay.tree.arcs import Arc, Host
 from gossamer.overlay.tree.config import TreeConfig
 from gossamer.overlay.tree.content import SchemaContent
-from gossamer.overlay.tree.forward import UNASKED_FOR
 from gossamer.overlay.tree.host import TreeHost
 from gossamer.overlay.tree.messages import (
     Announce,
@@ -34,24 +33,39 @@ NOW = Micros(1)
 class Wire:
     """One real host, and a peer that says what it likes over a link that is up.
 
-    Keys have 4 bits. The host is 8 unless told otherwise, the peer 4, which is the root; 12 is the child of 8.
+    Keys have 4 bits. The host is 8 unless told otherwise. The peer is 4, which is the root, and 12 is the
+    child of 8. The owner of the host takes what it is handed when the test says so (``took``).
     """
 
     def __init__(self, key: int = 8) -> None:
         self.members = Members(4, [Host(8, 80, "a"), Host(4, 40, "b"), Host(12, 120, "c")])
         me = self.members.hosts[key]
+        self.out: list[Effect] = []
+        self.handed: list[Batch] = []
+        self.receipts: list[tuple[int, ...]] = []
         self.host = TreeHost(
-            me,
-            TreeConfig(bits=4),
-            ZeroTree(4),
-            lambda _: IdealRing(me, self.members),
-            SchemaContent(),
-        )
+            me, TreeConfig(bits=4), ZeroTree(4), lambda _: IdealRing(me, self.members),
+            SchemaContent(), lambda batch, *_: self.handed.append(batch),
+            lambda life, first, counts: self.receipts.append(counts), self.out,
+        )  # fmt: skip
         self.host.wake(NOW)
         self.host.link(Peer(40), LinkState.UP, NOW)
+        self.out.clear()
 
     def say(self, body) -> list:
-        return self.host.receive(Peer(40), body, NOW)
+        self.host.receive(Peer(40), body, NOW)
+        return self.take()
+
+    def take(self) -> list:
+        out = self.out.copy()
+        self.out.clear()
+        return out
+
+    def publish(self) -> None:
+        self.host.publish(Batch("t", 80, 1, 0, 1, 0, 0, 0, b"\x90"), NOW)
+
+    def took(self, count: int) -> None:
+        self.host.engine.took((80, 1, 0), (count,), NOW)
 
     def told(self, effects: list) -> list:
         return [e.message for e in effects if isinstance(e, Send)]
@@ -104,128 +118,96 @@ def test_an_answer_to_what_was_never_announced_is_rejected() -> None:
     assert reasons(wire.say(Laid(77))) == ["an answer to what was never announced"]
 
 
-def test_what_was_taken_by_an_offer_is_owed_a_report_until_its_round_comes_but_not_for_ever() -> (
-    None
-):
-    wire = Wire()
-    wire.say(Attach(Arc(12, Host(4, 40, "b")), True, False))
-    forward = wire.host.forward
-    for first in (0, 1, 2):
-        wire.say(
-            Carry(Batch("t", 40, 1, first, 1, 0, 0, 0, b"\x90"), ())
-        )  # for no keys: it was offered
-        wire.host.took((40, 1, first), (first,), NOW)
-    assert forward.under_way(NOW) == [(40, 1, 1), (40, 1, 2)]  # nobody here took the first one
-    wire.say(Carry(Batch("t", 40, 1, 1, 1, 0, 1, 0, b"\x90"), ((4, 8),)))
-    assert forward.under_way(NOW) == [(40, 1, 2)]
-    assert forward.under_way(Micros(NOW + UNASKED_FOR)) == []
-    wire.say(
-        Carry(Batch("t", 40, 1, 3, 1, 3, 0, 0, b"\x90"), ())
-    )  # its floor: all before it have their receipts
-    assert forward.under_way(NOW) == []
+ALL = ((15, 15),)
 
 
-def test_forged_reports_do_not_complete_a_receipt() -> None:
+def neighbour() -> Wire:
+    """The peer is a neighbour of the host, and has not told what is behind it."""
     wire = Wire()
     wire.say(Attach(Arc(12, Host(4, 40, "b")), True, False))
     assert wire.host.hood.active == [Peer(40)]
-    wire.host.publish(Batch("t", 80, 1, 0, 1, 0, 0, 0, b"\x90"), NOW)
-    wire.host.took((80, 1, 0), (0,), NOW)
-    wire.host.wake(NOW)
-    before = wire.host.forward.late
-    wire.say(Reached((80, 1, 0), 7, ((0, 0),), (5,)))  # another round
-    wire.say(Reached((80, 1, 9), 0, ((0, 0),), (5,)))  # no such batch
-    assert wire.host.forward.late == before + 2
-    effects = wire.say(Reached((80, 1, 0), 0, ((0, 0),), (5, 5)))
-    assert reasons(effects) == ["a report for another number of events"]
-    effects = wire.say(Reached((80, 1, 0), 0, ((0, 16),), (5,)))
+    return wire
+
+
+def test_forged_reports_do_not_complete_a_receipt() -> None:
+    wire = neighbour()
+    wire.publish()
+    wire.took(0)
+    wire.take()
+    # Of another round, of another batch, for other keys than those that were asked for.
+    assert wire.say(Reached((80, 1, 0), 7, (), ALL, (5,))) == []
+    assert wire.say(Reached((80, 1, 9), 0, (), ALL, (5,))) == []
+    assert wire.say(Reached((80, 1, 0), 0, ((0, 3),), ALL, (5,))) == []
+    effects = wire.say(Reached((80, 1, 0), 0, (), ALL, (5, 5)))
+    assert reasons(effects) == ["report for another number of events"]
+    effects = wire.say(Reached((80, 1, 0), 0, (), ((0, 16),), (5,)))
     assert "a report for keys that do not exist" in reasons(effects)
-    assert wire.host.finished == []
+    assert wire.receipts == []
 
 
-@pytest.mark.parametrize("order", ["taken first", "reported first"])
-def test_a_report_that_also_names_our_own_key_holds_for_the_others_and_we_count_ourselves(
-    order: str,
+@pytest.mark.parametrize("is_taken_first", [True, False])
+def test_a_report_that_also_names_the_key_of_its_receiver_holds_and_the_receiver_counts_itself(
+    is_taken_first: bool,
 ) -> None:
-    wire = Wire()
-    wire.say(Attach(Arc(12, Host(4, 40, "b")), True, False))
-    wire.host.publish(Batch("t", 80, 1, 0, 1, 0, 0, 0, b"\x90"), NOW)
-    everything = Reached((80, 1, 0), 0, ((15, 15),), (5,))
-    if order == "taken first":
-        wire.host.took((80, 1, 0), (1,), NOW)
+    """While links are being made, two neighbours may have heard of a newcomer, and answer for it to each other."""
+    wire = neighbour()
+    wire.publish()
+    everything = Reached((80, 1, 0), 0, (), ALL, (5,))
+    if is_taken_first:
+        wire.took(1)
         wire.say(everything)
     else:
         wire.say(everything)
-        assert wire.host.finished == [], "nobody but we can say what is taken here"
-        wire.host.took((80, 1, 0), (1,), NOW)
-    assert [one.matched for one in wire.host.finished] == [(6,)]
+        assert wire.receipts == [], "only the host itself can say what is taken there"
+        wire.took(1)
+    assert wire.receipts == [(6,)]
 
 
-class LateRing(IdealRing):
-    """Look-ups are answered later."""
-
-    def lookup(self, key: int, now: Micros) -> Arc | None:
-        return None
-
-
-def test_a_round_that_came_back_to_us_does_not_count_us_twice() -> None:
-    """The consumer was slow, the look-up took its time: when the report of the round comes, we have counted ourselves already."""
-    wire = Wire()
-    ring = LateRing(wire.host.me, Members(4, [Host(8, 80, "a"), Host(4, 40, "b")]))
-    host = wire.host = TreeHost(
-        ring.me, TreeConfig(bits=4), ZeroTree(4), lambda _: ring, SchemaContent()
-    )
-    host.wake(NOW)
-    host.link(Peer(40), LinkState.UP, NOW)
-    wire.say(Attach(Arc(8, Host(4, 40, "b")), True, False))
-    host.publish(Batch("t", 80, 1, 0, 1, 0, 0, 0, b"\x90"), NOW)
+def test_a_batch_that_comes_back_to_its_publisher_is_not_counted_a_second_time() -> None:
+    wire = neighbour()
+    wire.publish()
+    wire.took(1)
+    wire.host.link(Peer(120), LinkState.UP, NOW)
     wire.say(Reached((80, 1, 0), 0, (), ()))
-    first = Micros(NOW + host.config.round)
-    host.wake(first)
-    [key] = host.forward._lookups
-    host.forward.found(key, ring.members.owner(key), Micros(first + 200_000))
-    outgoing = host.forward._outgoing[80, 1, 0]
-    [(number, round)] = outgoing.rounds.items()
-    wire.say(
-        Carry(Batch("t", 80, 1, 0, 1, 0, number, 2, b"\x90"), round.want.pieces())
-    )  # its keys are ours too
-    host.took((80, 1, 0), (1,), first)
-    host.wake(Micros(first + host.config.round))
-    assert outgoing.matched == (1,)
-    wire.say(Reached((80, 1, 0), number, ((15, 15),), (1,)))  # honest: the one is ours
-    assert outgoing.matched == (1,)
-    assert host.finished == [], "the other keys are asked for again"
+    wire.host.wake(Micros(NOW + wire.host.config.again))
+    [again] = [message for message in wire.told(wire.take()) if type(message) is Carry]
+    # All keys are missing but those of the host itself, and they are one arc.
+    assert (again.want, again.batch.round) == (((8, 4),), 1)
+    [answer] = wire.told(wire.say(Carry(again.batch, ())))
+    assert answer == Reached((80, 1, 0), 1, (), ())
+    wire.host.receive(Peer(120), Reached((80, 1, 0), 1, again.want, ALL, (2,)), NOW)
+    assert wire.receipts == [(3,)]
+    assert len(wire.handed) == 1
 
 
-def test_a_later_round_that_names_our_key_before_we_have_taken_the_batch_is_asked_for_again() -> (
-    None
-):
-    wire = Wire()
-    wire.say(Attach(Arc(12, Host(4, 40, "b")), True, False))
-    wire.host.publish(Batch("t", 80, 1, 0, 1, 0, 0, 0, b"\x90"), NOW)
-    wire.say(Reached((80, 1, 0), 0, (), ()))  # knows nothing of it
-    later = Micros(NOW + wire.host.config.round)
-    wire.host.wake(later)
-    asked = wire.host.forward._outgoing[80, 1, 0].rounds
-    [round] = [number for number, each in asked.items() if each.peer == Peer(40)]
-    effects = wire.say(Reached((80, 1, 0), round, ((15, 15),), (5,)))
-    assert "a report for the key of this host" in reasons(effects)
-    assert round not in asked
-    wire.host.took((80, 1, 0), (1,), later)
-    assert wire.host.finished == [], "the five were not counted: they are asked again"
+def test_a_report_says_nothing_about_keys_that_its_sender_was_not_asked_for() -> None:
+    wire = neighbour()
+    wire.publish()
+    wire.took(0)
+    wire.say(Reached((80, 1, 0), 0, (), ((12, 2),)))
+    wire.host.wake(Micros(NOW + wire.host.config.again))
+    [carried] = [message for message in wire.told(wire.take()) if type(message) is Carry]
+    assert carried.want == ((2, 4),)
+    assert list(wire.host.engine.outstanding.unlinked) == [120]
+    wire.say(Reached((80, 1, 0), 1, ((2, 4),), ALL))
+    assert wire.receipts == [], "the other missing arc has another owner, which has not answered"
 
 
 @pytest.mark.parametrize(
     "batch",
     [
-        Batch("t", 7, 1, 3, 1, 9, 0, 0, b""),  # below its own floor
-        Batch("t", 7, 1, 2**21, 1, 0, 0, 0, b""),  # too far ahead of it
-        Batch("t", 7, 1, 0, 1, 0, 0, 65_536, b""),  # has gone too far
+        # It is below its own floor, or too far ahead of it.
+        Batch("t", 7, 1, 3, 1, 9, 0, 0, b""),
+        Batch("t", 7, 1, 2**21, 1, 0, 0, 0, b""),
+        # It has gone too far.
+        Batch("t", 7, 1, 0, 1, 0, 0, 65_536, b""),
     ],
 )
 def test_batches_out_of_bounds_are_rejected(batch: Batch) -> None:
     wire = Wire()
-    assert reasons(wire.say(Carry(batch, ((0, 0),)))) == ["a batch outside its publisher's window"]
+    [reason] = reasons(wire.say(Carry(batch, ((0, 0),))))
+    assert reason in ("batch outside its publisher's window", "batch has gone too far")
+    assert wire.handed == []
 
 
 def test_keys_that_do_not_exist_are_rejected() -> None:
@@ -250,7 +232,9 @@ def test_the_codec_refuses_what_has_no_bounds() -> None:
 class Liar(TreeHost):
     """Claims twice the keys it owns, as its children's and its parent's, whenever it tells anybody."""
 
-    def wake(self, now: Micros):
+    lying = False
+
+    def wake(self, now: Micros) -> None:
         arc = self.ring.arc
         if arc is not None and self.lying:
             for peer, edge in list(self.hood.edges.items()):
@@ -260,9 +244,7 @@ class Liar(TreeHost):
                 self.links.say(peer, Attach(Arc(arc.low, arc.host), False, False), now)
                 self.links.say(peer, Attach(Arc(arc.low, arc.host), True, False), now)
                 self.links.say(peer, Laid(2**40), now)
-        return super().wake(now)
-
-    lying = False
+        super().wake(now)
 
 
 def test_the_tree_heals_when_a_liar_stops() -> None:

@@ -8,8 +8,9 @@ import pytest
 
 from gossamer.filters import Schema
 from gossamer.lab.tree.chord import Chord
-from gossamer.machine import LinkState, Micros
+from gossamer.machine import Effect, LinkState, Micros
 from gossamer.overlay.batch import Batch
+from gossamer.overlay.delivery.engine import Arrive, Counts
 from gossamer.overlay.tree.arcs import Arc, Host
 from gossamer.overlay.tree.config import TreeConfig
 from gossamer.overlay.tree.content import SchemaContent
@@ -28,10 +29,10 @@ from gossamer.overlay.tree.messages import (
     Notice,
     Notify,
     Occupied,
-    Offer,
     Owner,
     Reached,
     State,
+    Waits,
     Yield,
     Yielded,
 )
@@ -68,6 +69,10 @@ class Noise:
     def pieces(self) -> tuple[tuple[int, int], ...]:
         return tuple((self.key(), self.key()) for _ in range(self.below(4)))
 
+    def want(self) -> tuple[tuple[int, int], ...]:
+        """Often the whole ring, as in first rounds."""
+        return () if self.below(2) else self.pieces()
+
     def batch(self) -> Batch:
         publisher = self.host().peer
         return Batch(
@@ -103,9 +108,11 @@ class Noise:
                 wishes,
             ),
             lambda: Laid(self.small()),
-            lambda: Carry(self.batch(), self.pieces()),
-            lambda: Reached(id, self.below(3), self.pieces(), (self.small(),) * self.below(3)),
-            lambda: Offer((id,), some),
+            lambda: Carry(self.batch(), self.want()),
+            lambda: Reached(
+                id, self.below(3), self.want(), self.pieces(), (self.small(),) * self.below(3)
+            ),
+            lambda: Waits(id, self.below(3), self.want()),
         )[self.below(9)]()
 
     def message(self, sender: Host):
@@ -125,7 +132,7 @@ class Noise:
         return self.body(sender)
 
 
-def make(dht: str, arity: int, seed: int) -> TreeHost:
+def make(dht: str, arity: int, seed: int, arrive: Arrive, out: list[Effect]) -> TreeHost:
     config = TreeConfig(bits=BITS, arity=arity, successors=3)
     content = SchemaContent()
     content.learn("t", Schema.parse("a INT"))
@@ -139,30 +146,41 @@ def make(dht: str, arity: int, seed: int) -> TreeHost:
             else Chord(ME, config, links, Random(seed), (HOSTS[0], HOSTS[1]))
         )
 
-    return TreeHost(ME, config, make_tree(config), ring, content)
+    return TreeHost(ME, config, make_tree(config), ring, content, arrive, lambda *_: None, out)
 
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("dht", ["ideal", "view", "chord"])
 def test_noise(dht: str, seed: int) -> None:
     noise = Noise(seed)
-    host = make(dht, (2, 2, 4)[seed % 3], seed)
+    out: list[Effect] = []
+    slow: list[tuple[int, int, int]] = []
+
+    def arrive(batch: Batch, now: Micros, *_: object) -> Counts | None:
+        if noise.below(2):
+            return (1,) * batch.count
+        slow.append((batch.publisher, batch.incarnation, batch.first))
+        return None
+
+    host = make(dht, (2, 2, 4)[seed % 3], seed, arrive, out)
     host.subscribe(1, "t", "a > 3", Micros(0))
     now, published = 0, 0
     others = [each for each in HOSTS if each != ME]
     handled: dict[type, int] = {}
-    for kind, handler in host._handlers.items():
-        host._handlers[kind] = lambda *said, kind=kind, handler=handler: (
-            handled.update({kind: handled.get(kind, 0) + 1}),
-            handler(*said),
-        )
+    for table in (host._handlers, host._on_batches):
+        for kind, handler in table.items():
+            table[kind] = lambda *said, kind=kind, handler=handler: (
+                handled.update({kind: handled.get(kind, 0) + 1}),
+                handler(*said),
+            )
     for each in others:
         host.link(each.to, LinkState.UP, Micros(0))
     for _ in range(2_000):
         now += noise.below(40_000)
         if host.deadline <= now:
             host.wake(Micros(now))
-            assert host.deadline > now  # else a driver would spin
+            # Else a driver would spin.
+            assert host.deadline > now
         sender = others[noise.below(len(others))]
         chance = noise.rng.random()
         if chance < 0.04:
@@ -172,17 +190,12 @@ def test_noise(dht: str, seed: int) -> None:
             host.publish(
                 Batch("t", ME.peer, 1, published, 1, 0, 0, 0, b"\x91\x91\x05"), Micros(now)
             )
-            host.took((ME.peer, 1, published), (1,), Micros(now))
             published += 1
+        elif chance < 0.1 and slow:
+            host.engine.took(slow.pop(), (), Micros(now))
         else:
-            for effect in host.receive(sender.to, noise.message(sender), Micros(now)):
-                if hasattr(effect, "events"):
-                    for batch in effect.events:
-                        host.took(
-                            (batch.publisher, batch.incarnation, batch.first),
-                            (0,) * batch.count,
-                            Micros(now),
-                        )
+            host.receive(sender.to, noise.message(sender), Micros(now))
+        out.clear()
         assert len(host.hood.edges) <= EDGES_MAX
         assert host.routes.own == {1: ("t", "a > 3")}
     assert host.ring.arc is None or host.ring.arc.high == ME.key

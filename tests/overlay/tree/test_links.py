@@ -1,4 +1,4 @@
-"""Links one by one: dialled, used, closed when nobody needs them; what is said without a link waits for it."""
+"""Links one by one: they are dialled, used, and closed when nobody needs them. Messages wait for a link."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ CONFIG = TreeConfig(bits=8)
 
 
 def linked() -> Links:
-    links = Links(A.to, CONFIG)
+    links = Links(A.to, CONFIG, [])
     links.link(B.to, LinkState.UP, Micros(0))
     return links
 
 
 def take(links: Links) -> list:
-    out, links.out = links.out, []
+    out = links.out.copy()
+    links.out.clear()
     return [effect.message for effect in out if isinstance(effect, Send)]
 
 
@@ -37,12 +38,12 @@ def test_what_is_said_goes_over_the_link_once_and_nothing_is_said_without_one() 
 
 
 def test_a_host_that_cannot_be_reached_is_given_up_after_some_tries() -> None:
-    links = Links(A.to, CONFIG)
+    links = Links(A.to, CONFIG, [])
     links.send(B, Notice(), Micros(0))
     now, dials = Micros(0), 0
     while not links.failed:
         dials += sum(isinstance(effect, Dial) for effect in links.out)
-        links.out = []
+        links.out.clear()
         now = links.deadline
         links.wake(now)
     assert dials == CONFIG.dial_tries
@@ -51,7 +52,7 @@ def test_a_host_that_cannot_be_reached_is_given_up_after_some_tries() -> None:
 
 
 def test_what_waited_for_a_link_goes_over_it_when_it_comes_up() -> None:
-    links = Links(A.to, CONFIG)
+    links = Links(A.to, CONFIG, [])
     links.send(B, Laid(1), Micros(0))
     links.send(B, Laid(2), Micros(0))
     assert [type(effect) for effect in links.out] == [Dial]
@@ -60,7 +61,7 @@ def test_what_waited_for_a_link_goes_over_it_when_it_comes_up() -> None:
 
 
 def test_who_is_no_neighbour_any_longer_is_still_told_what_others_said_or_given_up() -> None:
-    links = Links(A.to, CONFIG)
+    links = Links(A.to, CONFIG, [])
     links.send(B, Attach(Arc(2, A), above=True, heard=False), Micros(0))
     links.forget(B.to)
     links.wake(Micros(CONFIG.dial_wait * CONFIG.dial_tries))
@@ -99,7 +100,7 @@ def test_what_comes_over_a_link_is_use_of_it() -> None:
 
 
 def test_what_does_not_fit_into_the_queue_is_counted() -> None:
-    links = Links(A.to, CONFIG)
+    links = Links(A.to, CONFIG, [])
     for number in range(QUEUE_MAX + 3):
         links.send(B, Laid(number), Micros(0))
     assert links.dropped == 3

@@ -9,7 +9,7 @@ import pytest
 from gossamer.lab.tree.rings import RingRun, assumed, ring_setup
 from gossamer.lab.tree.zave import Lists
 from gossamer.machine import Micros
-from gossamer.overlay.tree.arcs import Cover, Host, between, within
+from gossamer.overlay.tree.arcs import Host, Keys, between, within
 from gossamer.overlay.tree.ring import IdealRing, Members, ViewRing
 from gossamer.sim.rules import Cut
 
@@ -68,7 +68,7 @@ def test_the_three_properties(make, count: int) -> None:
     # 1 and 2: the keys of each host are one arc, and the arcs tile the ring without overlap.
     arcs = {key: ring.arc for key, ring in rings.items()}
     assert all(arc is not None and arc.high == key for key, arc in arcs.items())
-    assert Cover(BITS, [arc.piece for arc in arcs.values()]).full
+    assert Keys(BITS, [arc.piece for arc in arcs.values()]).full
     assert sum((arc.high - arc.low - 1) % 2**BITS + 1 for arc in arcs.values()) == 2**BITS
     # 3: each host knows its own keys, as everybody else finds them.
     for asking in keys[:4]:
@@ -119,17 +119,17 @@ def test_between_and_within_go_round() -> None:
 
 
 def test_pieces_tile_when_they_do() -> None:
-    cover = Cover(4, [(14, 2), (6, 9)])
+    cover = Keys(4, [(14, 2), (6, 9)])
     assert cover.pieces() == ((6, 9), (14, 2))
     assert [key for key in range(16) if cover.has(key)] == [0, 1, 2, 7, 8, 9, 15]
     assert cover.missing().pieces() == ((2, 6), (9, 14))
-    assert cover.common(Cover(4, [(0, 7)])).pieces() == ((0, 2), (6, 7))
-    assert cover.holds(Cover(4, [(15, 1)]))
-    assert not cover.holds(Cover(4, [(15, 3)]))
+    assert cover.common(Keys(4, [(0, 7)])).pieces() == ((0, 2), (6, 7))
+    assert cover.holds(Keys(4, [(15, 1)]))
+    assert not cover.holds(Keys(4, [(15, 3)]))
     for piece in cover.missing().pieces():
         cover.add(piece)
     assert cover.full
-    assert cover.missing().empty
+    assert not cover.missing()
     assert cover.pieces() == ((15, 15),)
 
 

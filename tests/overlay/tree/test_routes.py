@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gossamer.filters import Schema
-from gossamer.machine import NEVER, LinkState, Micros, Peer, Send
+from gossamer.machine import NEVER, Effect, LinkState, Micros, Peer, Send
 from gossamer.overlay.tree.arcs import Arc, Host
 from gossamer.overlay.tree.config import TreeConfig
 from gossamer.overlay.tree.content import SchemaContent
@@ -27,7 +27,7 @@ class One:
         members = Members(4, [Host(8, 80), Host(4, 40), Host(12, 120)])
         self.content = SchemaContent()
         self.content.learn("t", Schema.parse("a INT, b STRING"))
-        self.links = Links(Peer(80), CONFIG)
+        self.links = Links(Peer(80), CONFIG, [])
         self.routes = Routes(IdealRing(members.hosts[8], members), CONFIG, self.links, self.content)
         for peer in (UP, DOWN):
             self.links.link(peer, LinkState.UP, Micros(0))
@@ -163,17 +163,20 @@ class Leaf:
     def __init__(self) -> None:
         members = Members(4, [Host(8, 80, "a"), Host(4, 40, "b")])
         me = members.hosts[8]
+        self.out: list[Effect] = []
         self.host = TreeHost(
-            me, CONFIG, ZeroTree(4), lambda _: IdealRing(me, members), SchemaContent()
-        )
+            me, CONFIG, ZeroTree(4), lambda _: IdealRing(me, members), SchemaContent(),
+            lambda *_: (), lambda *_: None, self.out,
+        )  # fmt: skip
         self.host.wake(Micros(1))
         self.host.link(UP, LinkState.UP, Micros(1))
         self.hear(Attach(Arc(8, members.hosts[4]), True, True))
 
     def hear(self, body: Attach | Announce) -> list[object]:
         """What the host says to its parent when it hears this from it."""
-        sent = self.host.receive(UP, body, Micros(2))
-        return [e.message for e in sent if isinstance(e, Send)]
+        self.out.clear()
+        self.host.receive(UP, body, Micros(2))
+        return [e.message for e in self.out if isinstance(e, Send)]
 
 
 def test_an_announcement_is_answered_that_comes_while_the_host_has_to_reckon_anew() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gossamer.lab.tree.run import TreeRun, truth
-from gossamer.overlay.tree.arcs import Cover
+from gossamer.overlay.tree.arcs import Keys
 from gossamer.sim.checkers import Receipts
 
 
@@ -82,7 +82,7 @@ def closure(run: TreeRun) -> list[str]:
                 found.append(f"{key} does not know what is behind {by_key[peer]}")
                 continue
             arcs = [run.truth.owner(host) for host in behind]
-            if table.cover != Cover(
+            if table.cover != Keys(
                 run.setup.key_bits, [arc.piece for arc in arcs if arc is not None]
             ):
                 found.append(f"{key} has other keys behind {by_key[peer]} than there are")

@@ -32,7 +32,8 @@ class RingHost:
     def __init__(
         self, me: Host, config: TreeConfig, rng: Random, contacts: tuple[Host, ...]
     ) -> None:
-        self.links = Links(me.to, config)
+        self._out: list[Effect] = []
+        self.links = Links(me.to, config, self._out)
         self.chord = Chord(me, config, self.links, rng, contacts)
         self.links.kept = self.chord.known
 
@@ -60,7 +61,8 @@ class RingHost:
     def _flush(self, now: Micros) -> list[Effect]:
         while self.links.failed:
             self.chord.failed(self.links.failed.pop(0), now)
-        out, self.links.out = self.links.out, []
+        out = self._out.copy()
+        self._out.clear()
         return out
 
 

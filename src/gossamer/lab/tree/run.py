@@ -1,16 +1,17 @@
 """Hosts, subscribers and publishers of a tree in the simulator.
 
-``TreeRun`` starts, stops and replaces hosts, feeds their rings (the ideal one is one object for all; views are told of every
-change with a delay of their own; Chord needs no feeding), subscribes, publishes and counts. A subscription is in force when it
-has been laid, and ends when its host leaves or fails.
+``TreeRun`` starts, stops and replaces hosts, and feeds their rings: the ideal ring is one object for all
+hosts, a view is told of each change after a delay of its own, and Chord needs no feeding. It subscribes,
+publishes and counts. A subscription is in force when it has been laid, and ends when its host leaves or
+fails.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from random import Random
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 
@@ -19,13 +20,13 @@ from gossamer.lab.tree.chord import Chord
 from gossamer.lab.tree.codec import TreeCodec
 from gossamer.lab.tree.config import Setup
 from gossamer.lab.tree.zave import Lists, Watch
-from gossamer.machine import Deliver, Peer
+from gossamer.machine import Effect, LinkState, Message, Micros, Peer, Token
 from gossamer.overlay.batch import Batch
 from gossamer.overlay.tree.arcs import Host
 from gossamer.overlay.tree.content import SchemaContent
 from gossamer.overlay.tree.host import TreeHost
 from gossamer.overlay.tree.links import Links
-from gossamer.overlay.tree.messages import Announce, Attach, Notice
+from gossamer.overlay.tree.messages import Announce, Attach, Carry, Notice
 from gossamer.overlay.tree.reference import ReferenceTree, make_tree
 from gossamer.overlay.tree.ring import IdealRing, Members, Ring, ViewRing, reckon
 from gossamer.sim.book import BareBook
@@ -35,8 +36,10 @@ from gossamer.sim.network import Packet
 from gossamer.sim.scenario import Scenario
 from gossamer.sim.world import Node
 
-GROUPS = 8  # views learn of a change in so many groups, each after a delay of its own
-CONTACTS = 3  # that a new host of a Chord ring knows; the first of all is one of them, as a join address is
+# Views learn of a change in groups, each after a delay of its own.
+GROUPS = 8
+# Hosts that a new host of a Chord ring knows. The first of all is one of them, as a join address is.
+CONTACTS = 3
 PAUSED_LATE = 50_000
 TOPIC = "weather"
 SCHEMA = Schema.parse("city STRING, temp INT")
@@ -51,9 +54,45 @@ MIX = (
     "temp <> 5",
 )
 CITIES = ("Geneva", "Bern", "Basel", "Gap")
-INCARNATION = 1  # a host that comes back is a new one
+# A host that comes back is a new one.
+INCARNATION = 1
 
 Row = tuple[str, int]
+
+
+class Machine:
+    """A host as a machine of its own, without a node around it."""
+
+    def __init__(self, host: TreeHost, out: list[Effect]) -> None:
+        self.host, self._out = host, out
+
+    @property
+    def deadline(self) -> Micros:
+        return Micros(0) if self._out else self.host.deadline
+
+    def receive(self, sender: Peer, message: Any, now: Micros) -> list[Effect]:
+        self.host.receive(sender, message, now)
+        return self._flush()
+
+    def wake(self, now: Micros) -> list[Effect]:
+        self.host.wake(now)
+        return self._flush()
+
+    def link(self, peer: Peer, state: LinkState, now: Micros) -> list[Effect]:
+        self.host.link(peer, state, now)
+        return self._flush()
+
+    def refused(self, peer: Peer, message: Any, now: Micros) -> list[Effect]:
+        self.host.engine.refused(peer, message)
+        return self._flush()
+
+    def stored(self, token: Token, now: Micros) -> list[Effect]:
+        raise AssertionError("a host of the tree stores nothing")
+
+    def _flush(self) -> list[Effect]:
+        out = self._out.copy()
+        self._out.clear()
+        return out
 
 
 @cache
@@ -98,11 +137,14 @@ class TreeRun(Scenario[Setup]):
 
     # -------------------------------------------------------------------- hosts
 
-    def make(self, node: Node) -> TreeHost:
+    def make(self, node: Node) -> Machine:
         me = self.hosts[node.index]
-        return self._make_host(
-            me, self.config, self.tree, lambda links: self._ring(node, me, links), self.content
-        )
+        out: list[Effect] = []
+        host = self._make_host(
+            me, self.config, self.tree, lambda links: self._ring(node, me, links), self.content,
+            partial(self._arrive, node), partial(self._complete, node), out,
+        )  # fmt: skip
+        return Machine(host, out)
 
     def _ring(self, node: Node, me: Host, links: Links) -> Ring:
         if self.setup.dht == "ideal":
@@ -217,12 +259,15 @@ class TreeRun(Scenario[Setup]):
             self.world.clock.push(self.world.clock.now + PAUSED_LATE, self._tell_views, late, host)
 
     def changed(self, node: Node, key: int) -> None:
-        if node.machine is not None and self.machine(node).changed(key):
-            self.world.command(node)
+        if node.machine is not None:
+            host = self.machine(node)
+            host.changed(key)
+            if host.deadline <= self.world.clock.now:
+                self.world.command(node)
 
     @staticmethod
     def machine(node: Node) -> TreeHost:
-        return cast(TreeHost, node.machine)
+        return cast(Machine, node.machine).host
 
     # -------------------------------------------------------------------- users
 
@@ -265,33 +310,31 @@ class TreeRun(Scenario[Setup]):
         )
         self.world.command(node)
 
-    def delivered(self, node: Node, effect: Deliver) -> None:
-        for batch in effect.events:
-            place = self.users[node.index]
-            id = (batch.publisher, batch.incarnation, batch.first)
-            row = tuple(msgspec.msgpack.decode(batch.rows)[0])
-            took = place.ended is None and passes(list(self.texts)[place.filter], row)
-            if took:
-                self.book.took(node, place, id, row, batch.hops)
-            self.machine(node).took(id, (int(took),), self.world.clock.now)
+    def _arrive(self, node: Node, batch: Batch, now: Micros, *_: Any) -> tuple[int, ...]:
+        place = self.users[node.index]
+        id = (batch.publisher, batch.incarnation, batch.first)
+        row = tuple(msgspec.msgpack.decode(batch.rows)[0])
+        if place.ended is not None or not passes(list(self.texts)[place.filter], row):
+            return ()
+        self.book.took(node, place, id, row, batch.hops)
+        return (1,)
+
+    def _complete(self, node: Node, incarnation: int, first: int, counts: tuple[int, ...]) -> None:
+        event = self._open.pop((node.index, first))
+        self.book.completed(node, event, sum(counts))
 
     def called(self, node: Node) -> None:
-        host = node.machine
-        if host is None:
+        if node.machine is None:
             return
-        tree_host = cast(TreeHost, host)
+        host = self.machine(node)
         if self.watch.on:
-            self.watch.look(cast(Chord, tree_host.ring), self.lists, self.world.clock.now)
-        if tree_host.finished:
-            for receipt in tree_host.finished:
-                event = self._open.pop((node.index, receipt.first))
-                self.book.completed(node, event, sum(receipt.matched))
-            tree_host.finished.clear()
-        if tree_host.routes.laid and tree_host.take_laid():
+            self.watch.look(cast(Chord, host.ring), self.lists, self.world.clock.now)
+        if host.routes.laid and host.take_laid():
             self.book.subscribed(self.users[node.index])
 
-    def sent(self, node: Node, packet: Packet) -> None:
-        self.copies += len(packet.ids)
+    def sending(self, node: Node, to: tuple[Peer, ...], message: Message, size: int) -> None:
+        if type(message) is Carry:
+            self.copies += len(to) * message.batch.count
 
     def receiving(self, node: Node, sender: Node, packet: Packet) -> None:
         kind = type(packet.message)

@@ -227,6 +227,8 @@ class Engine:
         self._branches: dict[Hashable, Branch] = {}
         self.batches_by: Counter[int] = Counter()
         self.bytes_by: Counter[int] = Counter()
+        # Rounds of this node's own batches beyond the first.
+        self.asked_again = 0
 
     # ------------------------------------------------------------------ the tables
 
@@ -271,6 +273,7 @@ class Engine:
         batch = wave.batch
         assert batch is not None
         wave.rounds += 1
+        self.asked_again += 1
         # The floor is the one of today. Otherwise a batch that waits for long would leave the
         # window.
         floor = min(batch.first, wave.life.floor)
@@ -454,14 +457,17 @@ class Engine:
             if wave.again_at <= now:
                 self._another_round(wave, now)
 
-    def _came(self, peer: Peer, now: Micros) -> None:
+    def again(self, now: Micros) -> None:
+        """Begin another round of each incomplete batch now, because the router knows other ways."""
         for wave in list(self._incomplete.values()):
-            # It waited for a link, or for a better time.
             self._another_round(wave, now)
+
+    def _came(self, peer: Peer, now: Micros) -> None:
+        self.again(now)
         for branch in list(self._branches.values()):
             batch = branch.wave.batch
             assert batch is not None
-            if peer == branch.parent or peer in branch.heard or (peer, branch.key) in branch.parts:
+            if peer == branch.parent or peer in branch.heard:
                 continue
             region = self._router.joins(batch, branch.region, peer)
             if region is not None and not any(part.peer == peer for part in branch.parts.values()):

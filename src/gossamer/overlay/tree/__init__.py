@@ -1,4 +1,4 @@
-"""The dispatch tree over a ring of keys (seed 002). ALGORITHM.md says how it works and why it is right.
+"""The dispatch tree over a ring of keys (seed 002). ALGORITHM.md says how it works, and why.
 
 arcs         keys, arcs, and pieces that tile the ring
 messages     everything that travels
@@ -7,6 +7,6 @@ reference    trees over the keys (3.2) and who is whose neighbour in them (3.3, 
 maintain     neighbours, kept (3.4)
 links        links that are dialled when they are needed, and closed when they are not
 routes       subscription forwarding with covering (2.1)
-forward      batches down the tree, reports back up, and what happens when something breaks
+router       batches: the tree as a router of the delivery engine
 host         all of it as one machine
 """

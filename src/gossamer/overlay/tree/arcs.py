@@ -1,7 +1,8 @@
-"""Arcs of the ring of keys: who owns which keys, and whether pieces tile the whole.
+"""Arcs of the ring of keys: which host owns which keys, and which keys have been answered for.
 
-Keys are numbers below 2^m and wrap around. An arc (low, high] holds the keys after ``low`` up to ``high``; low = high is the
-whole ring. A host owns the keys from its predecessor (excluded) to itself (included): the seed's footnote 1.
+Keys are numbers below 2^m, and they wrap around. An arc (low, high] holds the keys after ``low`` up to
+``high``; with low = high it is the whole ring. A host owns the keys from its predecessor (excluded) to
+itself (included), as footnote 1 of the seed says.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ BITS_MAX = 64
 KEY_MAX = 2**BITS_MAX - 1
 ADDRESS_MAX = 255
 
-Key = Annotated[int, Meta(ge=0)]  # msgpack itself ends at 64 bits
+# msgpack itself ends at 64 bits.
+Key = Annotated[int, Meta(ge=0)]
 Piece = tuple[Key, Key]
 """An arc as it travels: (low, high]."""
 
 
 class Host(Struct, frozen=True, array_like=True):
-    """A node as the tree sees it: its key on the ring, and how to reach it."""
+    """A node as the tree sees it: its key on the ring, and its address."""
 
     key: Key
     peer: Key
@@ -67,17 +69,25 @@ def between(low: int, key: int, high: int) -> bool:
     return key > low or key < high
 
 
-class Cover:
-    """A set of keys as disjoint pieces. Sums of what was reported: complete when nothing is missing."""
+class Keys:
+    """A set of keys as disjoint pieces: the regions and the tiles of the tree. An empty one is false."""
 
-    __slots__ = ("_begins", "_ends", "size")
+    __slots__ = ("_begins", "_ends", "_pieces", "size")
 
     def __init__(self, bits: int, pieces: Iterable[Piece] = ()) -> None:
         self.size = 1 << bits
-        self._begins: list[int] = []  # sorted; piece i holds the keys begins[i] .. ends[i] - 1
+        # Both are sorted; piece i holds the keys begins[i] .. ends[i] - 1.
+        self._begins: list[int] = []
         self._ends: list[int] = []
+        self._pieces: tuple[Piece, ...] | None = None
         for piece in pieces:
             self.add(piece)
+
+    def _empty(self) -> Keys:
+        """No keys of the same ring."""
+        found = Keys(0)
+        found.size = self.size
+        return found
 
     def add(self, piece: Piece) -> None:
         low, high = piece
@@ -87,11 +97,22 @@ class Cover:
             self._add(low + 1, self.size)
             self._add(0, high + 1)
 
+    def unite(self, other: Keys) -> None:
+        """Add the other's keys."""
+        if not self._begins:
+            self._begins, self._ends = other._begins[:], other._ends[:]
+            self._pieces = other._pieces
+            return
+        for begin, end in zip(other._begins, other._ends, strict=True):
+            self._add(begin, end)
+
     def _add(self, begin: int, end: int) -> None:
         if begin >= end:
             return
+        self._pieces = None
         begins, ends = self._begins, self._ends
-        first = bisect_right(ends, begin - 1)  # the first piece that touches or lies behind
+        # The first piece that touches the new one or lies behind it.
+        first = bisect_right(ends, begin - 1)
         last = bisect_right(begins, end)
         if first < last:
             begin, end = min(begin, begins[first]), max(end, ends[last - 1])
@@ -106,11 +127,10 @@ class Cover:
     def full(self) -> bool:
         return self._begins == [0] and self._ends == [self.size]
 
-    @property
-    def empty(self) -> bool:
-        return not self._begins
+    def __bool__(self) -> bool:
+        return bool(self._begins)
 
-    def holds(self, other: Cover) -> bool:
+    def holds(self, other: Keys) -> bool:
         """Whether all of the other's keys are here."""
         return all(
             (place := bisect_right(self._begins, begin) - 1) >= 0 and end <= self._ends[place]
@@ -118,7 +138,12 @@ class Cover:
         )
 
     def pieces(self) -> tuple[Piece, ...]:
-        """As arcs, sorted; what wraps around is one."""
+        """As arcs, sorted; an arc that wraps around is one of them."""
+        if self._pieces is None:
+            self._pieces = self._as_arcs()
+        return self._pieces
+
+    def _as_arcs(self) -> tuple[Piece, ...]:
         if self.full:
             return ((self.size - 1, self.size - 1),)
         found = [(begin - 1, end - 1) for begin, end in zip(self._begins, self._ends, strict=True)]
@@ -126,10 +151,9 @@ class Cover:
             found = [*found[1:-1], (found[-1][0], found[0][1])]
         return tuple((low % self.size, high) for low, high in found)
 
-    def missing(self) -> Cover:
-        """The other keys."""
-        rest = Cover(0)
-        rest.size = self.size
+    def missing(self) -> Keys:
+        """The other keys of the ring."""
+        rest = self._empty()
         begin = 0
         for first, end in zip(self._begins, self._ends, strict=True):
             rest._add(begin, first)
@@ -137,10 +161,9 @@ class Cover:
         rest._add(begin, self.size)
         return rest
 
-    def common(self, other: Cover) -> Cover:
-        """What is in both."""
-        both = Cover(0)
-        both.size = self.size
+    def common(self, other: Keys) -> Keys:
+        """The keys that are in both."""
+        both = self._empty()
         mine = theirs = 0
         while mine < len(self._begins) and theirs < len(other._begins):
             begin = max(self._begins[mine], other._begins[theirs])
@@ -152,8 +175,19 @@ class Cover:
                 theirs += 1
         return both
 
+    def minus(self, other: Keys) -> Keys:
+        """The keys that are here and not in the other."""
+        return self.common(other.missing())
+
+    def plus(self, other: Keys) -> Keys:
+        """The keys that are in one of the two, or in both."""
+        both = self._empty()
+        both.unite(self)
+        both.unite(other)
+        return both
+
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Cover) and (self._begins, self._ends) == (
+        return isinstance(other, Keys) and (self._begins, self._ends) == (
             other._begins,
             other._ends,
         )

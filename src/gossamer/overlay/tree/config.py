@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
-
 from gossamer.machine import MILLISECOND, SECOND, Micros
+from gossamer.overlay.delivery.engine import Pace
 from gossamer.overlay.tree.messages import SUCCESSORS_MAX
 
 
@@ -12,62 +11,67 @@ class TreeConfigError(ValueError):
     """A parameter that cannot be; says which and why."""
 
 
-class TreeConfig(Struct, frozen=True, kw_only=True):
-    bits: int = 64  # of a key; 8 in the seed's experiments
-    arity: int = 2  # children of a node of the reference tree
-    rooting: str = "zero"  # or "seed": its own keys 1 .. 2^m - 1, key 0 unplaced
-    cap: bool = True  # wide trees: children beyond the reference degree are handed off
+class TreeConfig(Pace, frozen=True, kw_only=True):
+    # Bits of a key; 8 in the seed's experiments.
+    bits: int = 64
+    # Children of a node of the reference tree.
+    arity: int = 2
+    # "zero", or "seed": the seed's own keys 1 .. 2^m - 1, where key 0 has no place.
+    rooting: str = "zero"
+    # In wide trees, children beyond the degree of the reference tree are handed to their brothers.
+    cap: bool = True
 
     # Links.
-    dial_wait: Micros = Micros(500 * MILLISECOND)  # more than a round trip
-    dial_tries: int = 3  # then nobody lives there
-    idle: Micros = Micros(
-        15 * SECOND
-    )  # a link that neither ring nor tree needs is closed after this
+
+    # How long an attempt to dial may take; more than a round trip.
+    dial_wait: Micros = Micros(500 * MILLISECOND)
+    # Attempts. After them a host counts as gone.
+    dial_tries: int = 3
+    # A link that neither the ring nor the tree needs is closed after this time without a message.
+    idle: Micros = Micros(15 * SECOND)
 
     # Chord.
-    successors: int = 8  # Zave's r: any r hosts in a row may fail at once but one
+
+    # Zave's r: any r hosts in a row, less one, may fail at once.
+    successors: int = 8
     stabilise: Micros = Micros(1 * SECOND)
-    fingers: Micros = Micros(2 * SECOND)  # between look-ups for the finger table
-    answer: Micros = Micros(250 * MILLISECOND)  # a question is repeated after this
-    answer_tries: int = (
-        4  # then the next turn asks again; only a link that cannot be had is a death
-    )
-    passive: Micros = Micros(
-        2 * SECOND
-    )  # between knocks at hosts that were given up: so partitions end
+    # The time between look-ups for the finger table.
+    fingers: Micros = Micros(2 * SECOND)
+    # A question is repeated after this time,
+    answer: Micros = Micros(250 * MILLISECOND)
+    # and so often; then the next turn asks again. Only a link that cannot be had is a death.
+    answer_tries: int = 4
+    # The time between knocks at hosts that were given up. So partitions end.
+    passive: Micros = Micros(2 * SECOND)
     passive_max: int = 64
 
     # Neighbours.
-    retry: Micros = Micros(300 * MILLISECOND)  # while a neighbour has not agreed
+
+    # The time between claims while a neighbour has not agreed.
+    retry: Micros = Micros(300 * MILLISECOND)
     retry_max: Micros = Micros(4 * SECOND)
-    verify: Micros = Micros(3 * SECOND)  # a ring that may answer wrongly is asked again
-    unlink: Micros = Micros(
-        2 * SECOND
-    )  # an old link is used so long at most while new ones come up
+    # A ring that may answer wrongly is asked again after this time.
+    verify: Micros = Micros(3 * SECOND)
+    # The longest time that an old link is used while new ones come up.
+    unlink: Micros = Micros(2 * SECOND)
 
     # Routes and batches.
-    pace: Micros = Micros(
-        20 * MILLISECOND
-    )  # between announcements over one link: what comes in quick succession travels together
-    settle: Micros = Micros(
-        500 * MILLISECOND
-    )  # a change that can wait is announced after this, if it is still one
-    round: Micros = Micros(
-        15 * SECOND
-    )  # the publisher waits so long for a report that no broken link has cut short
-    again: Micros = Micros(
-        200 * MILLISECOND
-    )  # and this before it does so after an incomplete report
-    rounds_at_once: int = 16  # missing pieces that are under way together
-    offer_age: Micros = Micros(
-        5 * SECOND
-    )  # batches that are offered to a new neighbour, and how long a newcomer takes none
-    filters_max: int = 64  # on one topic, announced over one link; beyond that: all of the topic. Each is compared with each
-    wishes_max: int = 512  # filters on all topics, announced over one link; beyond that: everything
-    wishes_length_max: int = (
-        262_144  # and their texts together, in characters: a message must fit into a frame
-    )
+
+    # The time between announcements over one link. Changes in quick succession travel together.
+    pace: Micros = Micros(20 * MILLISECOND)
+    # A change that can wait is announced after this time, if it is still one.
+    settle: Micros = Micros(500 * MILLISECOND)
+    # The first pause before a publisher asks for what is missing.
+    again: Micros = Micros(200 * MILLISECOND)
+    # Missing arcs that are asked for together.
+    rounds_at_once: int = 16
+    # Filters on one topic that are announced over one link. Beyond that all of the topic is. Each is
+    # compared with each other one.
+    filters_max: int = 64
+    # Filters on all topics that are announced over one link. Beyond that everything is.
+    wishes_max: int = 512
+    # The length of their texts together, in characters: a message must fit into a frame.
+    wishes_length_max: int = 262_144
 
     def __post_init__(self) -> None:
         if self.rooting not in ("zero", "seed"):

@@ -1,11 +1,13 @@
-"""One host of the tree: ring, neighbours, routes and batches as one machine over one set of links.
+"""One host of the tree: ring, neighbours, routes and batches over one set of links.
 
-Its owner subscribes, publishes and takes batches, as with the flood (overlay/flood.py): ``Deliver(0, (batch,))`` hands one
-over, ``took`` answers it, ``finished`` has the receipts, and ``laid`` the subscriptions that everybody knows of.
+Its effects go to the owner's list, ``out``. The owner subscribes and publishes. A batch is handed over by
+``arrive``, and a receipt is pushed by ``complete``, as with all routers of the delivery engine. ``take_laid``
+has the subscriptions that everybody knows of.
 
-A newcomer's keys belonged to its successor, who has answered for them. So before its first subscription counts as laid it
-asks the successor to stop (``Yield``), and waits until nobody takes them for the successor's any longer (``Yielded``). A
-successor that is a newcomer itself had them from the one after it, which is asked next: up to the first that is none.
+A newcomer's keys belonged to its successor, which has answered for them. So before the newcomer's first
+subscription counts as laid it asks the successor to stop (``Yield``), and waits until nobody takes the keys
+for the successor's any longer (``Yielded``). A successor that is a newcomer itself had the keys from the
+host after it, which is asked next, and so on up to the first that is no newcomer.
 """
 
 from __future__ import annotations
@@ -13,40 +15,38 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from gossamer.machine import MILLISECOND, NEVER, SECOND, Effect, LinkState, Micros, Peer, Token
+from gossamer.machine import MILLISECOND, NEVER, SECOND, Effect, LinkState, Micros, Peer
 from gossamer.overlay.batch import Batch
-from gossamer.overlay.refused import Refused
+from gossamer.overlay.delivery.engine import Arrive, Complete
 from gossamer.overlay.tree.arcs import Arc, Host
 from gossamer.overlay.tree.config import TreeConfig
 from gossamer.overlay.tree.content import Content
-from gossamer.overlay.tree.forward import Forward
 from gossamer.overlay.tree.links import Links
 from gossamer.overlay.tree.maintain import Neighbourhood
 from gossamer.overlay.tree.messages import (
     RING_MESSAGES,
     Announce,
     Attach,
-    BatchId,
     Carry,
     Laid,
     Notice,
-    Offer,
     Reached,
+    Waits,
     Yield,
     Yielded,
 )
-from gossamer.overlay.tree.outgoing import Finished
 from gossamer.overlay.tree.reference import ReferenceTree
 from gossamer.overlay.tree.ring import Ring
+from gossamer.overlay.tree.router import TreeRouter
 from gossamer.overlay.tree.routes import Routes
 from gossamer.trace import hex_peer
 
 YIELD_AGAIN = Micros(500 * MILLISECOND)
 YIELDING_MAX = 64
-HEED = (
-    10 * SECOND
-)  # so long what is laid waits for a neighbour that lives and does not agree: it may be a liar
-YIELDERS_MAX = 8  # newcomers in a row; where there are more, the whole tree has just begun
+# A subscription that is being laid waits so long for a neighbour that lives and does not agree. It may be a liar.
+HEED = 10 * SECOND
+# Newcomers in a row that are asked to yield. Where there are more, the whole tree has just begun.
+YIELDERS_MAX = 8
 
 
 class TreeHost:
@@ -57,38 +57,46 @@ class TreeHost:
         tree: ReferenceTree,
         make_ring: Callable[[Links], Ring],
         content: Content,
+        arrive: Arrive,
+        complete: Complete,
+        out: list[Effect],
     ) -> None:
         self.me, self.config = me, config
-        self.links = Links(me.to, config)
-        self._refused = Refused()
+        self.links = Links(me.to, config, out)
         self.ring = make_ring(self.links)
         self.hood = Neighbourhood(self.ring, tree, config, self.links)
         self.routes = Routes(self.ring, config, self.links, content)
-        self.forward = Forward(self.ring, self.routes, config, self.links)
+        self.router = TreeRouter(self.ring, self.routes, config, self.links, arrive, complete, out)
+        self.engine = self.router.engine
         self.links.kept = self._needs
         self.hood.whole = self.routes.whole
         self.routes.agreed = lambda: self.hood.agreed or self._unheeded
-        self.ready = False  # whoever answered for our keys has stopped
-        self._commanded = True  # something to do at once
+        # The host that answered for this host's keys has stopped.
+        self.ready = False
+        # The owner has changed the ring, so there may be something to do at once.
+        self._is_stirred = True
         self._arc: Arc | None = None
-        self._restless = NEVER  # since when we and our neighbours do not agree that we are,
-        self._unheeded = False  # and whether that is for too long
+        # Since when this host and its neighbours do not agree that they are, and whether that is too long.
+        self._restless = NEVER
+        self._unheeded = False
         self._yield_at = Micros(0)
         self._yield_key: int | None = None
-        self._yielder: Arc | None = None  # who was asked last
-        self._yielded = [me.key]  # keys of those that are done, newcomers like us, and our own
+        # The host that was asked last.
+        self._yielder: Arc | None = None
+        # The keys of this host, and of newcomers like it that have been asked.
+        self._yielded = [me.key]
         self._yielding: dict[Peer, Arc] = {}
-        self.refuses: Callable[[Peer, Batch], str | None] = lambda sender, batch: (
-            None
-        )  # why a batch must not be taken
+        # Messages on batches change nothing here but the batches.
+        self._on_batches: dict[type, Callable[[Peer, Any, Micros], None]] = {
+            Carry: self.router.on_carry,
+            Reached: self.router.on_reached,
+            Waits: self.router.on_waits,
+        }
         self._handlers: dict[type, Callable[[Peer, Any, Micros], None]] = {
             Attach: self._on_attach,
             Notice: self.hood.notice,
             Announce: self.routes.announce,
             Laid: self.routes.on_laid,
-            Carry: self.forward.carry,
-            Reached: self.forward.reached,
-            Offer: self.forward.offer,
             Yield: self._on_yield,
             Yielded: self._on_yielded,
         }
@@ -96,45 +104,40 @@ class TreeHost:
     # ----------------------------------------------------------------- commands
 
     def subscribe(self, number: int, topic: str, filter: str, now: Micros) -> None:
-        """Its number is in ``laid`` once every publication from then on will find it."""
+        """Its number is in ``take_laid`` once every publication from then on will find it."""
         self.routes.subscribe(number, (topic, filter), now)
-        self._commanded = True
+        self._advance(now)
 
     def unsubscribe(self, number: int, now: Micros) -> None:
         self.routes.unsubscribe(number, now)
-        self._commanded = True
+        self._advance(now)
 
     def publish(self, batch: Batch, now: Micros) -> None:
-        self.forward.publish(batch, now)
-        self._commanded = True
-
-    def took(self, id: BatchId, matched: tuple[int, ...], now: Micros) -> None:
-        self.forward.took(id, matched, now)
-        self._commanded = True
+        if self._is_stirred:
+            self.wake(now)
+        self.engine.publish(batch, now)
 
     def renew(self, now: Micros) -> None:
-        """Others had taken this host for dead, and its successor answered for its keys: lay all subscriptions again."""
+        """Others had taken this host for dead, and its successor answered for its keys.
+
+        So all subscriptions are laid again.
+        """
         self.ready, self._yield_at, self._yielder, self._yielded = False, now, None, [self.me.key]
         for number, wish in list(self.routes.own.items()):
             self.routes.unsubscribe(number, now)
             self.routes.subscribe(number, wish, now)
         self.hood.touch()
-        self._commanded = True
+        self._advance(now)
 
     def leave(self, now: Micros) -> None:
         self.hood.leave(now)
-        self._commanded = True
+        self._advance(now)
 
-    def changed(self, key: int) -> bool:
-        """Whoever feeds the ring has put in or taken out the host with this key; returns whether that is any concern of ours."""
+    def changed(self, key: int) -> None:
+        """The ring has a host with this key now, or has it no longer."""
         if self.hood.concerns(key):
             self.hood.touch()
-            self._commanded = True
-        return self._commanded
-
-    @property
-    def finished(self) -> list[Finished]:
-        return self.forward.finished
+            self._is_stirred = True
 
     def take_laid(self) -> list[int]:
         """Subscriptions that count from here on."""
@@ -155,65 +158,73 @@ class TreeHost:
             "" if self.ready else "the node that held its keys in the tree has not handed them over"
         )
 
-    # ------------------------------------------------------------------- machine
+    # ------------------------------------------------------------------- inputs
 
     @property
     def deadline(self) -> Micros:
-        if self._commanded:
+        if self._is_stirred:
             return Micros(0)
         return min(
-            self.links.deadline, self.ring.deadline, self.hood.deadline, self.routes.deadline, self.forward.deadline,
+            self.links.deadline, self.ring.deadline, self.hood.deadline, self.routes.deadline, self.engine.deadline,
             NEVER if self.ready or self.ring.arc is None else self._yield_at,
         )  # fmt: skip
 
-    def receive(self, sender: Peer, message: Any, now: Micros) -> list[Effect]:
-        if type(message) in RING_MESSAGES:
+    def receive(self, sender: Peer, message: Any, now: Micros) -> None:
+        kind = type(message)
+        handler = self._on_batches.get(kind)
+        if handler is not None:
+            link = self.links.up.get(sender)
+            if link is not None:
+                link.used = now
+                handler(sender, message, now)
+            return
+        if kind in RING_MESSAGES:
             self.ring.receive(sender, message, now)
         elif self.links.heard(sender, now):
-            refusal = self.refuses(sender, message.batch) if type(message) is Carry else None
-            if refusal is None:
-                self._handlers[type(message)](sender, message, now)
-            else:
-                self.links.reject(sender, refusal)
-        return self._advance(now)
+            self._handlers[kind](sender, message, now)
+        self._advance(now)
 
-    def wake(self, now: Micros) -> list[Effect]:
-        self._commanded = False
+    def wake(self, now: Micros) -> None:
+        self._is_stirred = False
         self.links.wake(now)
         self.ring.wake(now)
         self.routes.wake(now)
-        self.forward.wake(now)
-        return self._advance(now)
+        self.engine.wake(now)
+        self._advance(now)
 
-    def link(self, peer: Peer, state: LinkState, now: Micros) -> list[Effect]:
-        self.links.out += self._refused.link(peer, state)
+    def begin(self, peers: list[Peer], now: Micros) -> None:
+        """There were links to these peers before the host began."""
+        for peer in peers:
+            self.links.link(peer, LinkState.UP, now)
+            self.engine.link(peer, LinkState.UP, now)
+
+    def link(self, peer: Peer, state: LinkState, now: Micros) -> None:
         self.links.link(peer, state, now)
         self.ring.link(peer, state, now)
         self.hood.link(peer, state, now)
-        self.forward.link(peer, state, now)
+        self.engine.link(peer, state, now)
         if state is LinkState.DOWN or state is LinkState.CUT:
             self._yielding.pop(peer, None)
             self.routes.forget(peer)
-        return self._advance(now)
-
-    def refused(self, peer: Peer, message: Any, now: Micros) -> list[Effect]:
-        return self._refused.keep(peer, message)
-
-    def stored(self, token: Token, now: Micros) -> list[Effect]:
-        return []  # nothing here depends on a disk
+        self._advance(now)
 
     def _needs(self, peer: Peer) -> bool:
         known = getattr(self.ring, "known", None)
-        return self.hood.needs(peer) or (known is not None and known(peer))
+        return (
+            self.hood.needs(peer)
+            or self.engine.outstanding.waits_for(peer)
+            or (known is not None and known(peer))
+        )
 
-    def _advance(self, now: Micros) -> list[Effect]:
+    def _advance(self, now: Micros) -> None:
+        """Do what follows from what has changed."""
         while self.links.failed:
             peer = self.links.failed.pop(0)
             self.ring.failed(peer, now)
             self.hood.failed(peer, now)
-            self.forward.failed(peer, now)
+            self.engine.failed(peer, now)
         for key, arc in list(self.ring.found):
-            self.forward.found(key, arc, now)
+            self.router.found(key, arc, now)
             if key == self._yield_key and arc is not None:
                 self._ask_to_yield(arc, now)
         self.hood.advance(now)
@@ -224,7 +235,7 @@ class TreeHost:
             self.hood.renewed = []
         came, _ = self.routes.edges(self.hood.active, self.hood.fading, self.hood.parent, now)
         if came:
-            self.forward.came(came, now)
+            self.engine.again(now)
         # Within one call this host may disagree with its neighbours for a moment: it has heard of a newcomer and not yet
         # reckoned anew. An announcement handled in that moment is answered here, now that it has.
         if self.routes.is_put_off:
@@ -234,11 +245,10 @@ class TreeHost:
             self.routes.update(now)
         if not self.ready or self._yielding:
             self._yields(now)
-        out, self.links.out = self.links.out, []
-        return out
 
     def _on_attach(self, sender: Peer, message: Attach, now: Micros) -> None:
-        self.routes.forget(sender)  # what it told before it became our neighbour may be old
+        # The announcement that came before the claim may be old.
+        self.routes.forget(sender)
         self.hood.attach(sender, message, now)
 
     # -------------------------------------------------------------------- yields
@@ -261,7 +271,8 @@ class TreeHost:
     def _ask_to_yield(self, successor: Arc, now: Micros) -> None:
         self._yield_key, self._yielder = None, successor
         if successor.host.peer == self.me.peer:
-            self._on_yielded(self.me.to, Yielded(), now)  # alone, or all are newcomers
+            # This host is alone, or all hosts are newcomers.
+            self._on_yielded(self.me.to, Yielded(), now)
         elif self.ring.arc is not None:
             self.links.send(successor.host, Yield(self.ring.arc), now)
 
@@ -273,13 +284,11 @@ class TreeHost:
 
     def _on_yielded(self, sender: Peer, message: Yielded, now: Micros) -> None:
         if self.ready or self._yielder is None or sender != self._yielder.host.to:
-            return  # late, or nobody asked
+            # It is late, or nobody has asked.
+            return
         asked, self._yielder = self._yielder, None
         if not message.ready and len(self._yielded) < YIELDERS_MAX:
             self._yielded.append(asked.high)
             self._yield_at = now
             return
         self.ready = True
-        self.forward.offers_from = min(
-            self.forward.offers_from, Micros(now + self.config.offer_age)
-        )

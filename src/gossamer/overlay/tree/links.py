@@ -1,11 +1,11 @@
-"""Links to other hosts: dialled when something is to be said, closed when nothing has been for long.
+"""Links to other hosts: they are dialled when something is to be said, and closed when nothing was for long.
 
 A message to a host without a link waits until there is one. What was sent over a link that has gone down
 may be lost, as the link contract says (machine.py), and the part of the host that sent it makes it up over
 the next link.
 
-A host that nobody can reach (``dial_tries``) is reported in ``failed``: the only verdict there is. A link that is up and
-silent is no death, because a link that breaks is noticed.
+A host that cannot be reached by ``dial_tries`` attempts is reported in ``failed``. This is the only verdict
+there is. A link that is up and silent is no death, because a link that breaks is noticed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from gossamer.overlay.tree.config import TreeConfig
 from gossamer.overlay.tree.messages import Attach
 from gossamer.trace import Dropped, Rejected, hex_peer
 
-QUEUE_MAX = 256  # what waits for a link to come up
+# Messages that may wait for one link.
+QUEUE_MAX = 256
 
 
 class Link:
@@ -45,35 +46,43 @@ class Link:
 class Waiting:
     """A link that is wanted and not up."""
 
-    __slots__ = ("at", "host", "messages", "tries")
+    __slots__ = ("at", "host", "is_awaited", "messages", "tries")
 
     def __init__(self, host: Host) -> None:
         self.host, self.tries, self.at = host, 0, Micros(0)
+        # Somebody must hear that there is the link, or that there is none.
+        self.is_awaited = False
         self.messages: deque[Message] = deque()
 
 
 class Links:
-    def __init__(self, me: Peer, config: TreeConfig) -> None:
-        self.me, self.config = me, config
+    def __init__(self, me: Peer, config: TreeConfig, out: list[Effect]) -> None:
+        self.me, self.config, self.out = me, config, out
         self.up: dict[Peer, Link] = {}
-        self.failed: list[Peer] = []  # verdicts, for the owner to take
-        self.kept: Callable[[Peer], bool] = lambda _peer: (
-            False
-        )  # whether somebody needs the link though it is silent
+        # Verdicts, for the owner to take.
+        self.failed: list[Peer] = []
+        # Whether somebody needs a link though nothing moves on it.
+        self.kept: Callable[[Peer], bool] = lambda _peer: False
         self.rejected = 0
-        self.dropped = 0  # of what waited for a link
-        self.out: list[Effect] = []
+        # Messages that waited for a link and had to go.
+        self.dropped = 0
         self.deadline = NEVER
         self._waiting: dict[Peer, Waiting] = {}
 
     # ------------------------------------------------------------------ sending
 
-    def dial(self, host: Host, now: Micros) -> None:
-        """Have a link to this host, or a verdict."""
-        if host.peer == self.me or host.to in self.up or host.to in self._waiting:
+    def dial(self, host: Host, now: Micros, *, is_awaited: bool = False) -> None:
+        """Have a link to this host, or a verdict.
+
+        ``is_awaited``: the caller waits for one of the two, whatever else happens.
+        """
+        if host.peer == self.me or host.to in self.up:
             return
-        waiting = self._waiting[host.to] = Waiting(host)
-        self._dial(waiting, now)
+        waiting = self._waiting.get(host.to)
+        if waiting is None:
+            waiting = self._waiting[host.to] = Waiting(host)
+            self._dial(waiting, now)
+        waiting.is_awaited = waiting.is_awaited or is_awaited
 
     def send(self, host: Host, message: Message, now: Micros) -> None:
         """Dial the host first if need be. The oldest message gives way when too many wait."""
@@ -103,7 +112,7 @@ class Links:
             self.out.append(Hangup(peer))
 
     def heard(self, sender: Peer, now: Micros) -> bool:
-        """Something has come over the link to this peer; returns whether there is one."""
+        """A message has come over the link to this peer. Returns whether there is such a link."""
         link = self.up.get(sender)
         if link is not None:
             link.used = now
@@ -126,15 +135,17 @@ class Links:
             self.up.pop(peer, None)
 
     def forget(self, peer: Peer) -> None:
-        """It is no neighbour any longer. What others want to say to it still waits for the link, or for the verdict: a publisher
-        that asks a host for its keys must hear that there is none to ask.
+        """The peer is no neighbour any longer.
+
+        What others want to say to it still waits for the link, or for the verdict: a publisher that
+        asks a host for its keys must hear that there is no such host.
         """
         waiting = self._waiting.get(peer)
         if waiting is not None:
             waiting.messages = deque(
                 message for message in waiting.messages if type(message) is not Attach
             )
-            if not waiting.messages:
+            if not waiting.messages and not waiting.is_awaited:
                 del self._waiting[peer]
 
     def _dial(self, waiting: Waiting, now: Micros) -> None:

@@ -1,17 +1,19 @@
-"""What hosts of the tree say to each other, in one union. Bounds are checked when a message is decoded: it comes from a peer.
+"""Everything that hosts of the tree say to each other, in one union.
+
+Bounds are checked when a message is decoded, because it comes from a peer.
 
 Ring (Chord; a question without an answer is asked again):
     Find, Owner, Nearer     look-ups, one step at a time
-    Ask, State, Occupied    a member's predecessor and successors; or that it has a question of its own under way. Either: it lives
-    Notify                  the sender takes itself for our predecessor
-    Met                     two rings know of each other: look yourself up in the other one
+    Ask, State, Occupied    the predecessor and the successors of a member, or the word that it has a
+                            question of its own under way; either answer says that the member lives
+    Notify                  the sender takes itself for the receiver's predecessor
+    Met                     two rings know of each other, and the receiver looks itself up in the other one
 
 Tree:
-    Attach, Notice          neighbours: claimed; changed, or no longer
+    Attach, Notice          the sender claims to be a neighbour; its neighbours have changed
     Yield, Yielded          a newcomer asks its successor to stop answering for its keys
-    Announce, Laid          routes: which keys and which filters are behind the sender; known to all behind us
-    Carry, Reached          a batch on its way; whose keys it has reached
-    Offer                   after a break: batches that the sender has, or those that it lacks
+    Announce, Laid          routes: the keys and the filters behind the sender; all whom they concern know them
+    Carry, Reached, Waits   a batch on its way; the keys whose owners it has reached; a request for patience
 """
 
 from __future__ import annotations
@@ -27,7 +29,6 @@ from gossamer.overlay.tree.arcs import Arc, Host, Key, Piece
 SUCCESSORS_MAX = 64
 PIECES_MAX = 256
 FILTERS_MAX = 4096
-OFFERS_MAX = 1024
 FILTER_TEXT_MAX = 65_536
 
 Hosts = Annotated[tuple[Host, ...], Meta(max_length=SUCCESSORS_MAX)]
@@ -55,7 +56,7 @@ class Owner(Message, frozen=True, array_like=True, tag=51):
 
 
 class Nearer(Message, frozen=True, array_like=True, tag=52):
-    """Not mine: ask these, the nearest first. Nobody: ask later."""
+    """The sender does not own the key: ask these hosts, the nearest first. If there are none, ask later."""
 
     token: Count
     hosts: Hosts
@@ -72,7 +73,7 @@ class State(Message, frozen=True, array_like=True, tag=54):
 
 
 class Occupied(Message, frozen=True, array_like=True, tag=55):
-    """A question of our own is under way, so our state is about to change: ask again."""
+    """The sender has a question of its own under way, so its state is about to change: ask again."""
 
     token: Count
 
@@ -92,9 +93,9 @@ class Met(Message, frozen=True, array_like=True, tag=57):
 
 
 class Attach(Message, frozen=True, array_like=True, tag=61):
-    """By the sender's reckoning we are neighbours; these are its keys. ``above``: it is the parent.
+    """By the sender's reckoning the two are neighbours, and these are its keys.
 
-    ``heard``: it has our claim; if not, it is told again.
+    ``above``: the sender is the parent. ``heard``: it has the receiver's claim; if not, it is told again.
     """
 
     arc: Arc
@@ -103,42 +104,55 @@ class Attach(Message, frozen=True, array_like=True, tag=61):
 
 
 class Notice(Message, frozen=True, array_like=True, tag=62):
-    """The sender's neighbours have changed: reckon anew. ``gone``: you are none of them, and it uses this link no longer."""
+    """The sender's neighbours have changed, so the receiver reckons anew.
+
+    ``gone``: the receiver is none of them, and the sender uses this link no longer.
+    """
 
     gone: bool = False
 
 
 class Yield(Message, frozen=True, array_like=True, tag=63):
-    """The sender, before us on the ring, owns these keys now."""
+    """The sender, which stands before the receiver on the ring, owns these keys now."""
 
     arc: Arc
 
 
 class Yielded(Message, frozen=True, array_like=True, tag=64):
-    """Nobody takes them for ours any longer."""
+    """Nobody takes these keys for the sender's any longer."""
 
-    ready: bool = True  # the sender is no newcomer itself, whose keys were somebody else's
+    # The sender is no newcomer itself, whose keys were another host's before.
+    ready: bool = True
 
 
 class Announce(Message, frozen=True, array_like=True, tag=65):
-    """Whose keys are behind the sender, and filters that cover every subscription of theirs; always the two together."""
+    """The keys behind the sender, and filters that cover every subscription of their owners.
+
+    The two always travel together.
+    """
 
     version: Count
     pieces: Pieces
-    everything: bool  # too many filters to tell
-    again: bool  # and tell me what is behind you
-    below: bool  # the sender has us for its parent; else it means what is below it
+    # There are too many filters to tell.
+    everything: bool
+    # The receiver is to tell what is behind it, too.
+    again: bool
+    # The sender has the receiver for its parent; else it means what is below it.
+    below: bool
     wishes: Annotated[tuple[Wish, ...], Meta(max_length=FILTERS_MAX)] = ()
 
 
 class Laid(Message, frozen=True, array_like=True, tag=66):
-    """Announcements up to this one are known to everybody behind us whom they concern."""
+    """Announcements up to this one are known to all hosts behind the sender whom they concern."""
 
     version: Count
 
 
 class Carry(Message, frozen=True, array_like=True, tag=67):
-    """A batch for the owners of these keys. Without keys: a copy to make up for a break; nobody waits for a report."""
+    """A batch for the owners of these keys, or of all keys if there are no pieces.
+
+    The sender waits for one report.
+    """
 
     is_event: ClassVar[bool] = True
 
@@ -147,25 +161,34 @@ class Carry(Message, frozen=True, array_like=True, tag=67):
 
 
 class Reached(Message, frozen=True, array_like=True, tag=68):
-    """The batch has reached the owners of these keys, and so many subscriptions took each event."""
+    """The answer to a ``Carry`` with the same ``want``.
+
+    The keys in ``pieces`` have been answered for, and their owners' subscriptions have taken the events as
+    often as ``matched`` says.
+    """
+
+    is_report: ClassVar[bool] = True
 
     id: BatchId
     round: Count
+    want: Pieces
     pieces: Pieces
+    # One number for each event; empty if all are zero.
     matched: Annotated[tuple[Matched, ...], Meta(max_length=BATCH_EVENTS_MAX)] = ()
-    # Per event: subscriptions that discarded it; empty if all are zero.
+    # For each event, the subscriptions that discarded it; empty if all are zero.
     dropped: Annotated[tuple[Matched, ...], Meta(max_length=BATCH_EVENTS_MAX)] = ()
 
 
-class Offer(Message, frozen=True, array_like=True, tag=69):
-    """Recent batches that the sender has; ``ask``: no, that it lacks and wants."""
+class Waits(Message, frozen=True, array_like=True, tag=69):
+    """The batch of a ``Carry`` with this ``want`` is here, and others have not reported yet."""
 
-    ids: Annotated[tuple[BatchId, ...], Meta(max_length=OFFERS_MAX)]
-    ask: bool = False
+    id: BatchId
+    round: Count
+    want: Pieces
 
 
 RingMessage = Find | Owner | Nearer | Ask | State | Occupied | Notify | Met
 TreeMessage = (
-    RingMessage | Attach | Notice | Yield | Yielded | Announce | Laid | Carry | Reached | Offer
+    RingMessage | Attach | Notice | Yield | Yielded | Announce | Laid | Carry | Reached | Waits
 )
 RING_MESSAGES = (Find, Owner, Nearer, Ask, State, Occupied, Notify, Met)

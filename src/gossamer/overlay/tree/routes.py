@@ -25,7 +25,7 @@ from msgspec import Struct
 
 from gossamer.machine import NEVER, Micros, Peer
 from gossamer.overlay.batch import Batch
-from gossamer.overlay.tree.arcs import Cover
+from gossamer.overlay.tree.arcs import Keys
 from gossamer.overlay.tree.config import TreeConfig
 from gossamer.overlay.tree.content import Content
 from gossamer.overlay.tree.links import Links
@@ -38,7 +38,7 @@ EARLY_MAX = 256
 class Table(Struct, frozen=True):
     """What a neighbour has told us."""
 
-    cover: Cover
+    cover: Keys
     everything: bool
     wishes: tuple[Wish, ...]
     topics: dict[str, tuple[str, ...]]
@@ -179,9 +179,9 @@ class Routes:
             )
             self.update(now)
             return
-        cover = Cover(self._ring.bits, message.pieces)
+        cover = Keys(self._ring.bits, message.pieces)
         arc = self._ring.arc
-        if arc is not None and not cover.common(Cover(self._ring.bits, [arc.piece])).empty:
+        if arc is not None and cover.common(Keys(self._ring.bits, [arc.piece])):
             self.disputed += 1  # these are ours: the successor of a newcomer may not know yet, a liar may not care
         topics: dict[str, tuple[str, ...]] = {}
         for topic, text in message.wishes:
@@ -234,7 +234,7 @@ class Routes:
         tables = [self.tables.get(peer) for peer in peers]
         if arc is None or any(table is None for table in tables):
             return False
-        return Cover(
+        return Keys(
             self._ring.bits,
             [arc.piece, *(p for table in tables if table for p in table.cover.pieces())],
         ).full
@@ -276,7 +276,7 @@ class Routes:
     ) -> bool:
         """Whether there are keys or wishes behind us that the neighbour has not been told of."""
         bits = self._ring.bits
-        if pieces != told.pieces and not Cover(bits, told.pieces or ()).holds(Cover(bits, pieces)):
+        if pieces != told.pieces and not Keys(bits, told.pieces or ()).holds(Keys(bits, pieces)):
             return True
         if told.everything:
             return False
@@ -289,7 +289,7 @@ class Routes:
     def _behind(self, peer: Peer) -> tuple[Pieces, bool, tuple[Wish, ...]]:
         """What is on our side of the link to this neighbour."""
         arc = self._ring.arc
-        cover = Cover(self._ring.bits, [arc.piece] if arc is not None else [])
+        cover = Keys(self._ring.bits, [arc.piece] if arc is not None else [])
         everything = False
         wishes = dict.fromkeys(self.own.values())
         for other, table in self.tables.items():
