@@ -17,7 +17,7 @@ from gossamer.filters import loops
 from gossamer.filters.packed import COLUMNS_MARK, is_columns
 from gossamer.node import history, missed, wire
 from gossamer.node.topics import Advert, Adverts, AdvertsTaken
-from gossamer.overlay.batch import Batch, Busy, Group, Leave, Report
+from gossamer.overlay.batch import BATCH_EVENTS_MAX, Batch, Busy, Group, Leave, Report
 from gossamer.overlay.direct import messages as direct
 from gossamer.overlay.interest import messages as interest
 from gossamer.overlay.interest.record import Record
@@ -358,3 +358,17 @@ def test_a_message_that_is_taken_apart_where_it_lies_is_judged_as_any_other(
     assert outcome(lambda: read(bytes(data), 20_000)) == outcome(
         lambda: wire.Unframer().feed(bytes(data))
     )
+
+
+def test_a_batch_whose_last_event_no_message_could_name_is_refused() -> None:
+    """Found by the fuzzer: a node told others of such a batch, in a message that they refused."""
+    for first, is_read in ((2**53 - BATCH_EVENTS_MAX, True), (2**53 - BATCH_EVENTS_MAX + 1, False)):
+        for message in (
+            Batch("t", 7, 1, first, BATCH_EVENTS_MAX, first, 0, 0, b""),
+            direct.Portion("t", 7, 1, first, 0, first, (), "", b"", BATCH_EVENTS_MAX),
+        ):
+            if is_read:
+                assert wire.Unframer().feed(wire.encode(message)) == [message]
+            else:
+                with pytest.raises(wire.WireError):
+                    wire.Unframer().feed(wire.encode(message))

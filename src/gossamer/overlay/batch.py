@@ -44,8 +44,9 @@ and a count in which nothing was discarded is simply ``matched``. They travel as
 most ``MATCHED_MAX``; the 16 bits between leave room for the sums of many, until they are bounded.
 """
 
-SEQUENCE_MAX = 2**53
-Count = Annotated[int, Meta(ge=0, le=SEQUENCE_MAX)]
+Count = Annotated[int, Meta(ge=0, le=2**53)]
+# The last event of a batch is a ``Count``, too, because messages name it.
+First = Annotated[int, Meta(ge=0, le=2**53 - BATCH_EVENTS_MAX)]
 Matched = Annotated[int, Meta(ge=0, le=MATCHED_MAX)]
 Uint64 = Annotated[int, Meta(ge=0)]  # msgpack itself ends at 64 bits
 
@@ -61,7 +62,7 @@ class Batch(Message, frozen=True, array_like=True, tag=10):
     topic: Annotated[str, Meta(min_length=1, max_length=TOPIC_LENGTH_MAX)]
     publisher: Uint64
     incarnation: Count
-    first: Count
+    first: First
     count: Annotated[int, Meta(ge=1, le=BATCH_EVENTS_MAX)]
     floor: Count
     round: Count

@@ -44,7 +44,6 @@ from gossamer.machine import (
 )
 from gossamer.overlay.batch import (
     HOPS_MAX,
-    SEQUENCE_MAX,
     WINDOW_MAX,
     Batch,
     Left,
@@ -306,8 +305,7 @@ class Engine:
     def carry(self, sender: Peer, batch: Batch, region: Region, now: Micros) -> None:
         """A batch has come, for this region."""
         router = self._router
-        end = batch.first + batch.count
-        if batch.floor > batch.first or end - batch.floor > WINDOW_MAX or end > SEQUENCE_MAX:
+        if batch.floor > batch.first or batch.first + batch.count - batch.floor > WINDOW_MAX:
             self.reject(sender, "batch outside its publisher's window")
             return
         if batch.hops >= HOPS_MAX:

@@ -21,6 +21,7 @@ from gossamer.overlay.batch import (
     BATCH_EVENTS_MAX,
     TOPIC_LENGTH_MAX,
     Count,
+    First,
     Matched,
     Uint64,
 )
@@ -69,7 +70,7 @@ class Portion(Message, frozen=True, array_like=True, tag=84):
     topic: Annotated[str, Meta(min_length=1, max_length=TOPIC_LENGTH_MAX)]
     publisher: Uint64  # who sends it: nobody speaks for another
     incarnation: Count
-    first: Count
+    first: First
     part: Count  # of what the receiver gets of this batch: 0, 1, ...
     floor: Count
     offsets: Annotated[
