@@ -1,4 +1,6 @@
-"""Nodes that are killed and start again, many times, while others stand still for moments: all in virtual time."""
+"""Nodes that are killed and start again many times, while others stand still for moments, in
+virtual time.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ RESTARTS = 15
 
 
 class Busy(Fabric):
-    """A fabric on a busy host: messages take different times, and processes stand still for moments."""
+    """A fabric on a busy host: messages take different times, and processes pause for moments."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(NODES)
@@ -40,7 +42,8 @@ class Busy(Fabric):
             self.world.clock.call(at, lambda: self.resume(number))
 
 
-# In the first four a leaf of the tree once owed an answer for ever, and the subscription never came into force.
+# In the first four a leaf of the tree once owed an answer for ever, and the subscription never came
+# into force.
 @pytest.mark.parametrize("seed", [49, 85, 126, 183, *range(16)])
 def test_a_tree_subscription_comes_into_force_after_every_restart(seed: int) -> None:
     fabric = Busy(seed)

@@ -154,7 +154,9 @@ def test_any_cut_decodes_alike(messages: list, cuts: list[int]) -> None:
 
 
 def large_messages() -> list[wire.AnyMessage]:
-    """Whatever has a field that may be large, around the sizes at which frames are made or read in another way."""
+    """Whatever has a field that may be large, around the sizes at which frames are made or read in
+    another way.
+    """
     kinds = [message for message in MESSAGES if type(message).bulk]
     assert (
         {type(message) for message in kinds}
@@ -192,7 +194,9 @@ def test_what_is_large_is_written_from_where_it_is(message: wire.AnyMessage) -> 
     st.integers(1000, 1 << 18),
 )
 def test_reading_into_the_room_of_a_frame_decodes_alike(messages: list, most: int) -> None:
-    """As a connection reads: into the room where there is some, else into a buffer that is used again."""
+    """As a connection reads: into the room where there is some, else into a buffer that is used
+    again.
+    """
     data = memoryview(b"".join(wire.encode(message) for message in messages))
     unframer, scratch, got, at = (
         wire.Unframer(),
@@ -208,7 +212,8 @@ def test_reading_into_the_room_of_a_frame_decodes_alike(messages: list, most: in
         count = min(most, len(into), len(data) - at)
         into[:count] = data[at : at + count]
         got += unframer.feed(scratch[:count]) if room is None else unframer.filled(count)
-        scratch[:] = bytes(len(scratch))  # nothing that was read stays there
+        # Nothing that was read stays there.
+        scratch[:] = bytes(len(scratch))
         at += count
     unframer.end()
     assert got == messages
@@ -225,10 +230,11 @@ def test_a_large_frame_has_room_of_its_own_and_is_truncated_in_it() -> None:
     assert len(room) == len(data) - some
     with pytest.raises(wire.WireError, match=f"{some} bytes of an unfinished frame"):
         unframer.end()
+    # The bytes are fed, as with TLS.
     assert unframer.feed(data[some:] + wire.encode(wire.Ping())) == [
         large_messages()[8],
         wire.Ping(),
-    ]  # fed, as with TLS
+    ]
     assert unframer.room() is None
 
 
@@ -303,7 +309,9 @@ def test_a_hello_of_wire_version_2_can_be_read() -> None:
 
 
 def read(data: bytes, first: int) -> list[wire.AnyMessage]:
-    """As a connection reads: ``first`` bytes from a buffer that is used again, the rest to its place."""
+    """As a connection reads: ``first`` bytes from a buffer that is used again, the rest to its
+    place.
+    """
     unframer, scratch = wire.Unframer(), bytearray(data[:first])
     got = unframer.feed(scratch)
     scratch[:] = bytes(len(scratch))
