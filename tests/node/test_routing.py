@@ -414,7 +414,8 @@ def test_look_ups_see_every_place_and_those_without_an_answer_are_bounded(
 
 def test_an_entry_that_lost_its_place_comes_back_by_whoever_still_has_it_as_a_neighbour() -> None:
     machine = SkipList(
-        Peer(5), incarnation=1, rng=Random(1), config=SkipConfig(), arrive=lambda *_, **__: (), complete=lambda _: None,
+        Peer(5), incarnation=1, rng=Random(1), config=SkipConfig(),
+        arrive=lambda *_, **__: (), complete=lambda _: None,
         address=lambda peer: f"node-{peer}", contacts=lambda: [Peer(9)],
     )  # fmt: skip
     machine.link(Peer(9), LinkState.UP, Micros(0))

@@ -231,7 +231,7 @@ class Rights:
             return self._carried(sender, Peer(batch.publisher), batch.topic)
         if isinstance(message, skiplist.Ask):
             topic = name(message.topic)
-            # A node that may subscribe may also ask for the other subscribers, and so may a publisher.
+            # A node that may subscribe, or publish, may also ask for the subscribers.
             if topic is None or self.may_subscribe(sender, topic):
                 return None
             return self._carried(sender, sender, topic)
