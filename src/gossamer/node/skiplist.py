@@ -1,10 +1,11 @@
 """``route = skiplist``: a topic has one skip list of filters (seed 001, overlay/skiplist).
 
-A subscription's filter becomes entries (filters/place.py) in the list of its topic. An event looks
-once in each class that is in use on the topic. Every node says in its interest record (``extra``)
-which classes its entries have, so a publisher knows the union over the members of the view. A barrier
-on the record is a barrier on its classes: the first subscription of a new class is laid when every
-publisher knows the class. A list does not know the whole content of filters, so subscribers check it.
+A subscription's filter becomes entries (filters/place.py) in the list of its topic. An event
+looks once in each class that is in use on the topic. Every node says in its interest record
+(``extra``) which classes its entries have, so a publisher knows the union over the members of the
+view. A barrier on the record is a barrier on its classes: the first subscription of a new class
+is laid when every publisher knows the class. A list does not know the whole content of filters,
+so subscribers check it.
 """
 
 from __future__ import annotations
