@@ -120,7 +120,8 @@ def test_a_walk_waits_for_the_proof_of_its_publisher_and_is_declined_without_it(
     now = 3
     core.advertise("secret", "n INT", Micros(2))
     core.subscribe("secret", "n = 7", Micros(now), route=Route.SKIPLIST)
-    core.link(NEXT, LinkState.DOWN, Micros(now))  # alone, it need not wait for anybody's word
+    # Alone, the node need not wait for the word of another.
+    core.link(NEXT, LinkState.DOWN, Micros(now))
     while core.deadline <= 2 * SECOND:
         now = core.deadline
         core.wake(Micros(now))
