@@ -1,15 +1,20 @@
-"""The README's worked example runs as it is printed, and its numbers are this suite's."""
+"""The README's worked example runs as it is printed, and the pages name commands and files that
+exist.
+"""
 
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
-README = (Path(__file__).parent.parent / "README.md").read_text()
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
 
 
 def run(number: int) -> list[str]:
@@ -33,12 +38,33 @@ def test_the_example_of_the_view() -> None:
     assert run(1) == ["1 node wants weather", "joined left"]
 
 
-def test_every_command_that_is_named_exists() -> None:
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_commands_of_a_page_exist_and_have_the_options_that_it_gives_them(page: Path) -> None:
     from gossamer.cli.app import app
 
-    named = set(re.findall(r"^gossamer (\w+)", README, re.M))
-    assert named
-    assert named <= set(app.list_commands(None))  # type: ignore[arg-type]
+    for line in re.findall(r"^ *(?:\$ )?gossamer ([a-z].*)", page.read_text(), re.M):
+        words = shlex.split(line.rstrip("\\"), comments=True)
+        # Options behind a pipe belong to other programs.
+        words = words[: words.index("|")] if "|" in words else words
+        command: click.Command = app
+        while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+            found = command.get_command(click.Context(command), words.pop(0))
+            assert found is not None, line
+            command = found
+        known = {"--help"} | {
+            name for option in command.params for name in (*option.opts, *option.secondary_opts)
+        }
+        given = {word.partition("=")[0] for word in words if word.startswith("--")}
+        assert given <= known, line
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_links_of_a_page_lead_to_files(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text()):
+        assert link.startswith("https://") or (page.parent / link).exists(), link
 
 
 def test_the_filter_error_is_what_the_filters_say() -> None:

@@ -26,8 +26,8 @@ _HOMES = {
     "ViewLagError": "gossamer.net.view",
     "Change": "gossamer.net.view",
     "Interested": "gossamer.net.view",
-    "BatchDone": "gossamer.net.receipt",
-    "BatchReceipt": "gossamer.net.receipt",
+    "BatchDone": "gossamer.net.publishing",
+    "BatchReceipt": "gossamer.net.publishing",
     "Done": "gossamer.net.node",
     "Receipt": "gossamer.net.node",
     "Subscription": "gossamer.net.node",
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
         Subscription,
         UndeliveredError,
     )
-    from gossamer.net.receipt import BatchDone, BatchReceipt
+    from gossamer.net.publishing import BatchDone, BatchReceipt
     from gossamer.net.view import Change, Interested, ViewLagError
     from gossamer.node import (
         Gap,

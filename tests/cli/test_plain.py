@@ -135,3 +135,22 @@ def test_events_gaps_errors_and_log_lines_too(
     record = logging.LogRecord("gossamer", logging.WARNING, "", 0, EVIL, (), None)
     record.fields = {"peer": EVIL}
     assert is_harmless(Lines().format(record))
+
+
+def test_verdicts_and_tables_of_the_pipeline_too(capsys: pytest.CaptureFixture[str]) -> None:
+    from types import SimpleNamespace as Some
+
+    from gossamer.cli import pipeline, pipeline_verdicts
+
+    fault = Some(expected=1, delivered=0, missed=1, duplicate=0, spurious=0, late=0)
+    pipeline_verdicts._print_worst(
+        Some(
+            per_node=[Some(node=EVIL, counts=fault)],
+            per_subscription=[Some(subscription=1, node=EVIL, filter=EVIL, counts=fault)],
+        )  # type: ignore[arg-type]
+    )
+    pipeline._print_rows([{"topic": "[/] :bug:"}])
+    told = capsys.readouterr().out
+    assert is_harmless(told)
+    assert SHOWN in told
+    assert "[/] :bug:" in told

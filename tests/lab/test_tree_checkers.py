@@ -1,4 +1,4 @@
-"""The checkers see what they are for: each is shown a fabric with one thing wrong."""
+"""The checkers see faults: each is shown a fabric with one thing wrong."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_closure(run: TreeRun) -> None:
     del host.routes.own[9]
     peer = next(iter(host.routes.tables))
     host.routes.tables[peer] = None
-    assert any("does not know what is behind" in text for text in closure(run))
+    assert any("does not know which keys are behind" in text for text in closure(run))
 
 
 def test_rings(run: TreeRun) -> None:

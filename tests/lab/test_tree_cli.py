@@ -140,7 +140,8 @@ def test_the_whole_output_is_the_same_under_another_hash_seed() -> None:
         words += ["--measure", "5s", "--seed", "4", "--json"]
         done = subprocess.run(
             [sys.executable, "-c", code, *words],
-            env=os.environ | {"PYTHONHASHSEED": hash_seed}, capture_output=True, text=True, timeout=120, check=False,
+            env=os.environ | {"PYTHONHASHSEED": hash_seed}, capture_output=True, text=True,
+            timeout=120, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         return {

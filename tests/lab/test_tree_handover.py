@@ -1,4 +1,4 @@
-"""While the tree changes: links before unlinks, batches that are asked for again, exact receipts."""
+"""While the tree changes: links before unlinks, batches asked for again, exact receipts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ def grown(kind: type[TreeRun], setup: Setup) -> TreeRun:
 
 
 class Connected(TreeRun):
-    """Counts the steps after which hosts that were there before do not all reach each other over links in use."""
+    """Counts the steps after which hosts that were there before do not all reach each other over
+    links in use.
+    """
 
     before: tuple[int, ...] = ()
     steps = apart = 0
@@ -55,7 +57,7 @@ def test_link_before_unlink_a_join_never_takes_the_tree_apart(dht: str) -> None:
 def test_what_a_host_takes_with_it_when_it_dies_comes_to_the_hosts_behind_it_in_another_round() -> (
     None
 ):
-    """The publisher asks again for exactly the keys behind the dead host, so few copies are made."""
+    """The publisher asks for exactly the keys behind the dead host, so few copies are made."""
     run = grown(TreeRun, Setup(hosts=24, seed=4))
     asked = 0
     for _ in range(6):
@@ -75,7 +77,9 @@ def test_what_a_host_takes_with_it_when_it_dies_comes_to_the_hosts_behind_it_in_
 
 
 def test_a_receipt_counts_every_subscription_once_whatever_breaks() -> None:
-    """Reports tile the ring: `matched` is never more than the hosts that took the event, nor less than those that stayed."""
+    """Reports tile the ring: `matched` is never more than the hosts that took the event, nor less
+    than those that stayed.
+    """
     run = grown(TreeRun, Setup(hosts=20, dht="view", filters="mix", loss=0.1, seed=6))
     publishers = list(run.up)[:2]
     for number in range(25):

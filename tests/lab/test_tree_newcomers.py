@@ -1,8 +1,10 @@
-"""Hosts that come to a tree at nearly the same time, and the last of them subscribes: once laid, it misses nothing.
+"""Hosts that come to a tree at nearly the same time, and the last of them subscribes: once laid, it
+misses nothing.
 
-Each seed lost events once: to what a link that was about to go had told long before; because a newcomer was asked to stop
-answering for keys that an older host, which nobody asked, still answered for; or because a subscription counted as laid
-before neighbours that were still to come had heard of it.
+Each seed lost events once: to what a link that was about to go had told long before; because a
+newcomer was asked to stop answering for keys that an older host, which nobody asked, still answered
+for; or because a subscription counted as laid before neighbours that were still to come had heard
+of it.
 """
 
 from __future__ import annotations
@@ -55,9 +57,8 @@ def test_newcomers_side_by_side_miss_nothing_once_their_subscriptions_are_laid(
     run.wait(3)
     for join in range(joins):
         run.text = EVERYBODY if join == joins - 1 else NOBODY
-        run.join(
-            rng.getrandbits(64) if rng.random() < 0.5 else rng.getrandbits(56)
-        )  # the latter near the root
+        # The latter near the root.
+        run.join(rng.getrandbits(64) if rng.random() < 0.5 else rng.getrandbits(56))
         run.publish_for(rng.random() * rng.choice([0.0, 0.1, 0.4, 1.0]))
     run.publish_for(6)
     assert run.until(lambda: not run.unfinished, 60) is not None
@@ -93,7 +94,7 @@ def test_a_host_that_subscribes_while_another_comes_and_goes_misses_nothing(seed
 
 
 def test_a_neighbour_that_never_agrees_holds_a_subscription_up_for_a_while_only() -> None:
-    """It lives, as far as anybody knows, and does not say that it is a neighbour: a liar, or stuck."""
+    """It lives, as far as others know, and does not say that it is a neighbour."""
     run = Newcomers(Setup(dht="view", hosts=3, lag="50ms", seed=1))
     run.start_all([1 << 62, 2 << 62, 3 << 62])
     run.wait(3)

@@ -1,4 +1,4 @@
-"""Trees in the simulator: on every ring, under joins, leaves, failures and loss, checked at rest."""
+"""Trees in the simulator: on every ring, under joins, leaves, failures and loss."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from gossamer.lab.tree.config import Setup
 from gossamer.lab.tree.run import TreeRun
 from gossamer.sim.rules import Cut
 
-pytestmark = pytest.mark.slow  # all of it together takes seconds
+# All of it together takes seconds.
+pytestmark = pytest.mark.slow
 
 DHTS = ("ideal", "view", "chord")
 
@@ -49,7 +50,8 @@ def test_one_copy_a_host_and_exact_receipts_in_calm(dht: str, filters: str) -> N
     assert deliveries(run) == []
     matched = sum(event.matched for event in run.book.history.events)
     assert run.book.expected == run.book.delivered == matched
-    assert run.copies - copies <= 10 * 23  # never more than one for each host
+    # Never more than one for each host.
+    assert run.copies - copies <= 10 * 23
     if filters == "all":
         assert run.copies - copies == 10 * 23
 

@@ -1,4 +1,7 @@
-"""The swarm of trees: everything from the seed. ``make swarm`` has a thousand; a few are here, and all that failed before."""
+"""The swarm of trees: everything from the seed.
+
+``make swarm`` has a thousand; a few are here, and all that failed before.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,8 @@ from gossamer.sim.config import from_toml, to_toml
 from gossamer.sim.scenario import fly
 from gossamer.sim.swarm import swarm
 
-pytestmark = pytest.mark.slow  # all of it together takes seconds
+# All of it together takes seconds.
+pytestmark = pytest.mark.slow
 
 PAST = tomllib.loads((Path(__file__).parent.parent / "seeds.toml").read_text("utf-8")).get(
     "tree", []

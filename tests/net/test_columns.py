@@ -233,7 +233,7 @@ def test_columns_for_direct_that_are_restored_for_relays_travel_in_pieces(
                 assert [event["n"] for event in await take(few, 999)] == list(range(19_001, count))
                 await until(lambda: publication.matched is not None)
                 assert publication.matched == (1,) * 19_001 + (2,) * 999
-                assert not node._core.routing._pieces
+                assert not node._core.routing._pieces.wholes
                 assert not events.backlog
                 assert not few.backlog
 

@@ -211,7 +211,7 @@ def test_nothing_that_a_node_runs_on_reads_the_wall_clock() -> None:
     allowed = {
         "net/driver.py": 1,
         "net/node.py": 1,
-        "net/since.py": 1,
+        "net/arguments.py": 1,
         "net/keys.py": 1,
         "net/authority.py": 1,
     }

@@ -61,6 +61,43 @@ def test_a_key_that_others_can_read_is_refused(fabric: Fabric) -> None:
         Keys(keys)
 
 
+@pytest.mark.parametrize("name", [".", AUTHORITY_CERTIFICATE, CERTIFICATE, REVOKED])
+def test_keys_that_another_user_could_change_are_refused(tmp_path: Path, name: str) -> None:
+    """A user who can write the list of authorities could add an authority of its own."""
+    keys = Fabric(tmp_path).issue("open")
+    mode = (keys / name).stat().st_mode
+    for bits in (0o020, 0o002):
+        (keys / name).chmod(mode | bits)
+        with pytest.raises(KeysError, match=r"others can write .*chmod go-w"):
+            Keys(keys)
+    (keys / name).chmod(mode)
+    assert Keys(keys).identity.name == "open"
+    if os.geteuid() == 0:
+        os.chown(keys / name, 12345, -1)
+        with pytest.raises(KeysError, match=r"belongs to another user \(uid 12345\)"):
+            Keys(keys)
+
+
+@pytest.mark.live
+def test_an_authority_that_another_user_could_have_added_is_not_trusted(tmp_path: Path) -> None:
+    """The file becomes writable, and has another authority, while the node runs."""
+    fabric, other = Fabric(tmp_path), Fabric(tmp_path, "other")
+
+    async def main() -> None:
+        keys, stranger = fabric.issue("a"), other.issue("stranger")
+        async with gossamer.Node(keys=keys) as node:
+            trusted = (keys / AUTHORITY_CERTIFICATE).read_bytes()
+            (keys / AUTHORITY_CERTIFICATE).chmod(0o666)
+            both = trusted + (stranger / AUTHORITY_CERTIFICATE).read_bytes()
+            (keys / AUTHORITY_CERTIFICATE).write_bytes(both)
+            await until(lambda: "others can write" in node.status()["last_problem"])
+            with pytest.raises(gossamer.JoinError):
+                await gossamer.Node(keys=stranger, join=[node.address], join_timeout=1).start()
+            assert not node.status()["links"]
+
+    go(main())
+
+
 def test_the_identity_is_the_key_and_survives_renewal(fabric: Fabric) -> None:
     keys = fabric.issue("renewed", publish=["a.*", "b"], subscribe=[], days=1)
     first = Keys(keys).identity

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import gossamer
-from gossamer.net.since import start_of
+from gossamer.net.arguments import start_of
 from livenet import GENEVA, WEATHER, go, until
 
 

@@ -12,7 +12,6 @@ import pytest
 
 import gossamer
 from gossamer.net.dialler import is_loopback
-from gossamer.net.reached import withdraw
 from gossamer.node.planes import Route
 from livenet import GENEVA, WEATHER, go, until
 
@@ -29,7 +28,7 @@ async def unreached(
     ]
     for node in nodes:
         # It is as if the link to the first node went to another host.
-        withdraw(node)
+        node._withdraw()
         node._driver.wake()
     names, mute = {node.peer for node in others}, {node.peer for node in nodes}
     for node in (*nodes, *others):
@@ -73,7 +72,7 @@ def test_a_subscription_that_is_there_already_moves_when_the_node_cannot_be_dial
             await station.advertise("weather", WEATHER)
             async with reader.subscribe("weather") as events:
                 assert reader.status()["subscriptions"][0]["route"] == "direct"
-                withdraw(reader)
+                reader._withdraw()
                 reader._driver.wake()
                 await until(lambda: reader.status()["subscriptions"][0]["route"] == "flood")
                 assert (await (await station.publish("weather", GENEVA))).matched == 1
@@ -95,7 +94,7 @@ def test_a_member_of_a_group_opens_the_links_that_publishers_cannot() -> None:
             await until(
                 lambda: all(len(node._interest.view.members) == 8 for node in (worker, *far))
             )
-            withdraw(worker)
+            worker._withdraw()
             worker._driver.wake()
             await until(
                 lambda: all(
@@ -148,7 +147,7 @@ def test_a_route_that_others_need_links_for_is_refused_at_a_node_that_nobody_can
     async def main() -> None:
         async with gossamer.Node() as station, gossamer.Node(join=[station.address]) as reader:
             await station.advertise("weather", WEATHER)
-            withdraw(reader)
+            reader._withdraw()
             with pytest.raises(
                 gossamer.RouteError,
                 match=rf"nobody can dial this node, and route '{route}' .* use route 'auto'",
@@ -170,7 +169,7 @@ def test_a_refusal_of_a_put_off_subscription_says_why() -> None:
             reader._interest.is_synced = lambda now: False  # type: ignore[method-assign]
             entering = asyncio.ensure_future(subscription._start())
             await until(lambda: bool(reader._core.routing._waiting))
-            withdraw(reader)
+            reader._withdraw()
             reader._interest.is_synced = known  # type: ignore[method-assign]
             reader._driver.wake()
             with pytest.raises(
@@ -192,7 +191,7 @@ def test_a_subscription_leaves_such_a_route_without_a_loss_when_its_node_cannot_
                 receipts = []
                 for count in range(60):
                     if count == 20:
-                        withdraw(reader)
+                        reader._withdraw()
                         reader._driver.wake()
                     receipts.append(await station.publish("weather", GENEVA))
                     # This is the pace of a publisher.

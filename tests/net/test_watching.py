@@ -358,6 +358,11 @@ def test_a_certificate_that_expires_shows_before_and_after(tmp_path: Path) -> No
                 r"^gossamer_certificate_expires_seconds (.*)$", metrics.text().decode(), re.M
             )
             assert float(shown) == expires
+            [signed] = re.findall(
+                r"^gossamer_revocations_signed_seconds (.*)$", metrics.text().decode(), re.M
+            )
+            assert float(signed) == sample(node)["revocations_signed"]
+            assert abs(float(signed) - time.time()) < 60
             await until(lambda: not sample(node)["healthy"])
             assert unwell(node) == [
                 (
@@ -368,5 +373,6 @@ def test_a_certificate_that_expires_shows_before_and_after(tmp_path: Path) -> No
             ]
         async with gossamer.Node() as plain:
             assert sample(plain)["certificate_expires"] is None
+            assert sample(plain)["revocations_signed"] is None
 
     go(main())

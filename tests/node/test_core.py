@@ -97,7 +97,8 @@ def test_the_floor_follows_the_receipts() -> None:
     for index in range(4):
         node.publish("weather", {"temp": index}, NOW)
         floors += [batch.floor for batch in sends(node.wake(NOW), Batch)]
-        if index != 1:  # the second receipt never comes
+        # The second receipt never comes.
+        if index != 1:
             node.receive(Peer(2), Report(1, 1, index + 1, 0, True), NOW)
     assert floors == [1, 2, 2, 2]
 
@@ -128,7 +129,8 @@ def test_misuse_raises_and_leaves_nothing_behind() -> None:
     with pytest.raises(TopicError, match="1 to 255 characters"):
         node.advertise("", WEATHER, NOW)
     node.advertise("weather", WEATHER, NOW)
-    node.advertise("weather", WEATHER, NOW)  # the same again is fine
+    # The same advertisement again is fine.
+    node.advertise("weather", WEATHER, NOW)
     with pytest.raises(
         TopicError,
         match=r"already advertised as \(country STRING, temp INT\), which is not \(temp INT\)",
@@ -182,7 +184,8 @@ def test_a_slow_consumer_holds_reports_back_and_is_then_cut_off() -> None:
         return effects
 
     assert len(sends(arrive(1), Report)) == 1
-    assert not sends(arrive(4), Report)  # six wait for the slow one, four are allowed
+    # Six events wait for the slow subscription, and four are allowed.
+    assert not sends(arrive(4), Report)
     node.taken(slow, 4, NOW)
     assert sends(node.wake(NOW), Report) == [Report(7, 1, 4, 0, True, (3, 3, 3))]
     assert not sends(arrive(7), Report)
@@ -233,7 +236,8 @@ def test_a_restart_publishes_again_under_the_first_ids() -> None:
     effects = again.wake(NOW)
     batches = sends(effects, Batch)
     assert [(b.incarnation, b.first, b.floor) for b in batches] == [(1, 1, 1), (1, 2, 1)]
-    assert all(b.round > 0 for b in batches)  # later than any round that others may remember
+    # These rounds are later than any round that others may remember.
+    assert all(b.round > 0 for b in batches)
     again.advertise("weather", WEATHER, NOW)
     again.publish("weather", {"temp": 3}, NOW)
     fresh = [e for e in again.wake(NOW) if isinstance(e, Store)][-1]
@@ -286,9 +290,8 @@ def test_the_trace_says_what_happened() -> None:
     effects = node.wake(NOW)
     assert notes(effects, Subscribed) == [Subscribed(1)]
     assert notes(effects, Published) == [Published("weather", 1, 1, {"temp": "NaN"})]
-    assert notes(effects, Delivered) == [
-        Delivered(1, "0000000000000001", 1, 1, 0)
-    ]  # NaN is greater than any number, as in Spark
+    # NaN is greater than any number, as in Spark.
+    assert notes(effects, Delivered) == [Delivered(1, "0000000000000001", 1, 1, 0)]
     assert notes(effects, Completed) == [Completed(1, 1, 1)]
 
 
@@ -319,7 +322,8 @@ def test_every_limit_refuses_what_it_cannot_be_by_name_and_says_what_it_may_be()
         with pytest.raises(ValueError, match=f"^{name} is 7; it must be of type"):
             NodeConfig(**{name: 7})
     numbers = {name for name in NodeConfig.__struct_fields__ if name not in WHOLE | SECONDS}
-    assert numbers == {"trace", "flood", "interest", "skiplist", "tree"}  # none goes unchecked
+    # No option goes unchecked.
+    assert numbers == {"trace", "flood", "interest", "skiplist", "tree"}
 
 
 def test_block_is_in_seconds_whole_or_broken() -> None:

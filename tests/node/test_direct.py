@@ -1,4 +1,7 @@
-"""Route "direct": filters known at the source, each node its own part; groups; moves between routes; schemas that grow."""
+"""Route "direct": the publisher knows the filters, and each node gets its own part.
+
+Also groups, moves between routes, and schemas that grow.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +75,8 @@ def test_many_filters_go_through_the_index_and_columns_too() -> None:
 def test_publishers_learn_changes_before_the_subscriber_is_told_that_it_counts() -> None:
     fabric = Fabric(3)
     fabric.enter(1, "temp > 30", Route.DIRECT)
-    assert fabric.matched(fabric.publish(0, 40)) == 1  # node 0 watches from now on
+    # Node 0 watches from now on.
+    assert fabric.matched(fabric.publish(0, 40)) == 1
     for low in range(5):
         fabric.enter(1, f"temp < {-low}", Route.DIRECT)
         assert fabric.matched(fabric.publish(0, -low - 1)) == low + 1
@@ -89,11 +93,11 @@ def test_who_publishes_nothing_for_long_need_not_be_told_any_more() -> None:
     fabric = Fabric(3)
     fabric.enter(1, "temp > 30", Route.DIRECT)
     assert fabric.matched(fabric.publish(0, 40)) == 1
-    told = fabric.core(1).direct.machine.told  # type: ignore[union-attr]
+    told = fabric.core(1).direct.told  # type: ignore[union-attr]
     assert [len(topic.watchers) for topic in told.topics.values()] == [1]
     fabric.run(130)
     assert [len(topic.watchers) for topic in told.topics.values()] == [0]
-    assert fabric.core(0).direct.machine.watched == 0  # type: ignore[union-attr]
+    assert fabric.core(0).direct.watched == 0  # type: ignore[union-attr]
     assert fabric.matched(fabric.publish(0, 50)) == 1
 
 
@@ -102,7 +106,8 @@ def test_who_publishes_nothing_for_long_need_not_be_told_any_more() -> None:
 def test_a_subscription_moves_under_load_and_gets_each_event_once(old: Route, new: Route) -> None:
     fabric = Fabric(5)
     mine = fabric.enter(3, "temp >= 0", old)
-    fabric.enter(2, "temp >= 0", new)  # so that publishers use the new route already
+    # Because of this subscription, publishers use the new route already.
+    fabric.enter(2, "temp >= 0", new)
     tickets: list[Any] = []
     moved = fabric.command(3, "move", mine, new)
     assert moved is (old is not new)
@@ -113,7 +118,7 @@ def test_a_subscription_moves_under_load_and_gets_each_event_once(old: Route, ne
     assert [ticket.matched for ticket in tickets] == [2] * 60
     assert sorted(fabric.got[3, mine]) == list(range(60))
     subscription = fabric.core(3).subscriptions[mine]
-    fabric.until(lambda: subscription.seen is None)
+    fabric.until(lambda: subscription.handed is None)
     assert subscription.route is new
     assert list(subscription.topic.subscriptions[new]) == [mine]
     assert not subscription.topic.subscriptions.get(old) or old is new
@@ -177,9 +182,8 @@ def test_one_of_a_group_gets_each_event_and_others_take_over_from_the_dead() -> 
 def test_members_of_a_group_with_other_filters_get_what_they_want() -> None:
     fabric = Fabric(4)
     fabric.enter(1, "temp < 5", Route.DIRECT, group="g")
-    fabric.enter(
-        2, "city RLIKE '^G'", Route.DIRECT, group="g"
-    )  # the publisher cannot check this: whoever refuses passes on
+    # The publisher cannot check this, so a node that refuses passes it on.
+    fabric.enter(2, "city RLIKE '^G'", Route.DIRECT, group="g")
     fabric.enter(3, "temp > 50", Route.DIRECT, group="g")
     assert fabric.matched(fabric.publish(0, 1, city="Bern")) == 1
     assert fabric.matched(fabric.publish(0, 20, city="Geneva")) == 1
@@ -196,7 +200,9 @@ def test_a_group_needs_publishers_that_share_out(route: Route) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_plan_that_changes_says_what_one_that_is_made_anew_says(seed: int) -> None:
-    """Through the index and without it, by rows and by columns, with groups; against each filter asked by itself."""
+    """With and without the index, by rows and by columns, with groups, the plan says the same as
+    the filters one by one.
+    """
     rng = Random(seed)
     schema = Schema.parse("temp INT, city STRING")
     packed = Packed(schema)
@@ -264,7 +270,8 @@ def test_lies_about_wants_and_portions_are_refused_or_harmless() -> None:
     assert fabric.matched(fabric.publish(0, 40)) == 1
     victim, now = fabric.core(1), Micros(fabric.now)
     portion = Portion("weather", 3, 1, 10, 0, 9, (0,), "", b"\x91\x93\xc0\xc0\x32")
-    effects = victim.receive(Peer(1), portion, now)  # of node 2, says node 0
+    # Node 0 says that it is an event of node 2.
+    effects = victim.receive(Peer(1), portion, now)
     assert not [e for e in effects if isinstance(e, Send)]
     assert fabric.got == {(1, mine): [40]}
     publisher = fabric.core(0)
@@ -290,9 +297,8 @@ def test_a_topic_may_grow_by_nullable_attributes_and_old_and_new_events_are_read
     assert fabric.matched(fabric.publish(0, 50, wind=9)) == 2
     assert fabric.matched(fabric.publish(1, 60)) == 1
     assert fabric.got == {(1, mine): [40, 50, 60], (2, windy): [50]}
-    fabric.command(
-        0, "advertise", "weather", "country STRING, city STRING, temp INT"
-    )  # an older program: no conflict
+    # An older program advertises its schema, and there is no conflict.
+    fabric.command(0, "advertise", "weather", "country STRING, city STRING, temp INT")
     for other in (
         "country STRING, city STRING, temp INT, wind INT, rain INT NOT NULL",
         "country STRING, temp INT",

@@ -68,11 +68,13 @@ def test_open_batch_growth_others(route) -> None:
 def test_held_growth() -> None:
     fabric = Fabric(3)
     fabric.enter(1, "temp >= 0", Route.DIRECT)
-    core = fabric.core(2)  # who has advertised nothing, and so expects nothing
+    # This node has advertised nothing, and so expects nothing.
+    core = fabric.core(2)
     fabric.until(lambda: "weather" in core.topics.schemas)
     t = fabric.publish(2, 5)
-    fabric.run(0.0001)  # sealed; held until node 1 has told what it wants
-    assert core.direct.machine._sources["weather"].held
+    # The batch is sealed, and held until node 1 has told its filters.
+    fabric.run(0.0001)
+    assert core.direct._sources["weather"].held
     fabric.command(2, "advertise", "weather", "country STRING, city STRING, temp INT, wind INT")
     fabric.command(2, "subscribe", "weather", "wind > 5", route=Route.DIRECT)
     t2 = fabric.publish(2, 6, wind=9)
@@ -97,9 +99,8 @@ def test_restored_other_wants() -> None:
     for t in (0, 1, 2):
         fabric.publish(2, t)
     n = len(fabric.got.get((1, b), []))
-    fabric.until(
-        lambda: len(fabric.got.get((1, b), [])) > n
-    )  # it is there; its answer is on its way
+    # The portion is there, and its answer is on its way.
+    fabric.until(lambda: len(fabric.got.get((1, b), [])) > n)
     fabric.crash(2)
     fabric.run(1)
     fabric.enter(1, "temp = 0", Route.DIRECT)
@@ -117,7 +118,7 @@ def test_restored_group() -> None:
     }
     assert fabric.matched(fabric.publish(2, 1000)) == 1
     fabric.got.clear()
-    # what goes to node 3 is lost
+    # Messages to node 3 are lost.
     fabric.sever(lambda a, b: {a.number, b.number} == {2, 3})
     for t in range(20):
         fabric.publish(2, t)
@@ -134,7 +135,9 @@ def test_restored_group() -> None:
 
 
 def test_new_life_of_watcher() -> None:
-    """A publisher was taken for dead by others than the subscriber: it watches anew before that one hears of its new life."""
+    """Other nodes than the subscriber took a publisher for dead. It watches anew before the
+    subscriber hears of its new life.
+    """
     fabric = Fabric(4)
     fabric.enter(1, "temp > 30", Route.DIRECT)
     assert fabric.matched(fabric.publish(0, 40)) == 1
@@ -158,7 +161,8 @@ def test_late_unwatch() -> None:
     [late] = [m for _, p, _, m, _ in fabric.sent if isinstance(m, Unwatch)]
     fabric.enter(1, "temp > 30", Route.DIRECT)
     assert fabric.matched(fabric.publish(0, 40)) == 1
-    fabric.inject(0, 1, late)  # sent again on its way
+    # The message is sent again on its way.
+    fabric.inject(0, 1, late)
     fabric.enter(1, "temp < 10", Route.DIRECT)
     assert fabric.matched(fabric.publish(0, 5)) == 1
 
@@ -197,7 +201,7 @@ def test_move_new_life(old, new, wait) -> None:
     fabric.run(12)
     sub = fabric.core(1).subscriptions[mine]
     assert sub.in_force
-    assert not len(fabric.core(1).routing.moves), fabric.core(1).routing.moves._moves[mine].stage
+    assert not fabric.core(1).routing.moves.under_way
     assert fabric.matched(fabric.publish(0, 40)) == 1
 
 
@@ -232,7 +236,7 @@ def test_wants_bound(monkeypatch) -> None:
     fabric.enter(1, "temp > 30", Route.DIRECT)
     fabric.enter(2, "temp > 30", Route.DIRECT)
     assert fabric.matched(fabric.publish(0, 40)) == 2
-    m = fabric.core(0).direct.machine
+    m = fabric.core(0).direct
     source = m._sources["weather"]
     have, epoch = source.takers[Peer(3)].have, source.takers[Peer(3)].epoch
     session = [source.takers[Peer(3)].session] if hasattr(source.takers[Peer(3)], "session") else []
@@ -273,7 +277,7 @@ def test_new_life_of_publisher_far(seed) -> None:
     fabric.run(2)
     bad = []
     for far in fars:
-        ws = [len(t.watchers) for t in fabric.core(far).direct.machine.told.topics.values()]
+        ws = [len(t.watchers) for t in fabric.core(far).direct.told.topics.values()]
         if ws != [1]:
             bad.append((far, ws))
     for far in fars:
@@ -286,13 +290,14 @@ def test_held_columns_growth() -> None:
 
     fabric = Fabric(3)
     fabric.enter(1, "temp >= 0", Route.DIRECT)
-    core = fabric.core(2)  # who has advertised nothing, and so expects nothing
+    # This node has advertised nothing, and so expects nothing.
+    core = fabric.core(2)
     fabric.until(lambda: "weather" in core.topics.schemas)
     record = core.local.topic("weather").packed.from_values([{"temp": 5}])
     [(p, _, _)] = publish_columns(core, "weather", record, Micros(fabric.now))
     core.seal_all(Micros(fabric.now))
     fabric.poke(2)
-    assert core.direct.machine._sources["weather"].held
+    assert core.direct._sources["weather"].held
     fabric.command(2, "advertise", "weather", "country STRING, city STRING, temp INT, wind INT")
     fabric.command(2, "subscribe", "weather", "wind > 5", route=Route.DIRECT)
     t2 = fabric.publish(2, 6, wind=9)
@@ -301,7 +306,9 @@ def test_held_columns_growth() -> None:
 
 
 def test_columns_that_wait_for_filters_are_those_that_were_published() -> None:
-    """Arrow shares memory with whoever made it: what is filled again meanwhile is neither matched nor sent."""
+    """Arrow shares memory with the program. Values that the program writes there later are neither
+    matched nor sent.
+    """
     import numpy as np
     import pyarrow as pa
 
@@ -319,7 +326,7 @@ def test_columns_that_wait_for_filters_are_those_that_were_published() -> None:
     [(publication, _, _)] = together.publish_columns(core, "weather", record, Micros(fabric.now))
     core.seal_all(Micros(fabric.now))
     fabric.poke(2)
-    assert core.direct.machine._sources["weather"].held
+    assert core.direct._sources["weather"].held
     temp[:] = -1
     fabric.until(lambda: publication.matched is not None)
     assert [publication.took(index) for index in range(2)] == [1, 1]
@@ -332,7 +339,9 @@ def test_fitted_bound() -> None:
 
 
 def test_costs() -> None:
-    """A change costs the same however many filters there are: with a hundred times as many not ten times as much."""
+    """A change costs the same for any number of filters: with a hundred times as many filters, it
+    costs less than ten times as much.
+    """
     from gossamer.overlay.direct.told import Told
 
     def cost(filters: int) -> float:
@@ -357,7 +366,9 @@ def test_costs() -> None:
 
 
 def test_mute_taker() -> None:
-    """One member of four says that it takes the topic and never says what: the others get nothing, and it is not cut off."""
+    """One member of four says that it takes the topic, and never tells its filters. Nothing goes to
+    the others meanwhile, and it is not cut off.
+    """
     fabric = Fabric(4)
     mine = fabric.enter(1, "temp > 30", Route.DIRECT)
     fabric.enter(3, "temp > 30", Route.DIRECT)
@@ -380,7 +391,9 @@ def test_mute_watcher() -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_storm(seed) -> None:
-    """Packets are lost and messages late; subscriptions come and go; each in force gets what is published from then on, once."""
+    """Packets are lost, messages are late, and subscriptions come and go. Each subscription in
+    force gets every later event once.
+    """
     from random import Random
 
     from gossamer.trace import Dropped
@@ -417,9 +430,11 @@ def test_storm(seed) -> None:
     fabric.until(lambda: all(t.done for t in tickets), 120)
     got = Counter((key, t) for key, ts in fabric.got.items() for t in ts)
     assert max(got.values()) == 1
-    # Loss makes a member look as if it did not report. One that is cut off for that loses events, and says so.
+    # Loss makes a member look as if it did not report. A member that is cut off for that loses
+    # events, and says so.
     told = {place.number for place in fabric.places
-            for note in place.notes if isinstance(note, Dropped) and "cut off" in note.reason}  # fmt: skip
+            for note in place.notes
+            if isinstance(note, Dropped) and "cut off" in note.reason}  # fmt: skip
     lost = [k for k in due if k not in got and k[0][0] not in told]
     assert not lost, lost
 
@@ -446,7 +461,7 @@ def test_rights_that_change() -> None:
 
     fabric = Fabric(3)
     fabric.enter(1, "temp > 30", Route.DIRECT)
-    rights = fabric.core(0).direct.members.rights = Some()
+    rights = fabric.core(0).direct.proven.rights = Some()
     assert fabric.matched(fabric.publish(0, 40)) == 1
     rights.right, rights.version = False, 1
     fabric.sent = []
@@ -468,10 +483,11 @@ def test_own_waves_stay() -> None:
 
 
 def test_seen_cost() -> None:
-    from gossamer.node.seen import Seen
+    from gossamer.node.moves import Handed
 
-    seen = Seen()
+    seen = Handed()
     t = time.process_time()
     for n in range(1, 30_001):
         seen.fresh(Batch("w", 9, 1, n, 1, 1, 0, 0, b""), [n])
-    assert time.process_time() - t < 3  # a tenth of a second on a quiet machine
+    # It takes a tenth of a second on a quiet machine.
+    assert time.process_time() - t < 3

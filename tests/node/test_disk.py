@@ -20,7 +20,9 @@ ROUTES = [Route.DIRECT, Route.FLOOD, Route.TREE, Route.SKIPLIST]
 
 
 class Failing(Fabric):
-    """Disks that are full for a while: what somebody waits for is refused, the rest is written when there is room again."""
+    """Disks that are full for a while refuse the writes that something waits for, and take the
+    others when there is room again.
+    """
 
     def fill(self, number: int) -> None:
         self.world.fill_disk(self.places[number].node)
@@ -55,8 +57,10 @@ def test_a_subscription_that_cannot_store_is_cut_off_and_nobody_waits_for_it(rou
     started = fabric.now
     tickets = fabric.publish(0, 2, 3, 4)
     assert [ticket.matched for ticket in tickets] == [1, 1, 1]
-    assert fabric.now - started < 1_000_000  # nobody had to be given up for that
-    fabric.run(1)  # the last of them waits for the publisher's word that none is missing
+    # No node had to be given up for that.
+    assert fabric.now - started < 1_000_000
+    # The last event waits for the publisher's word that none is missing.
+    fabric.run(1)
     assert fabric.numbers(1) == [1]
     assert fabric.numbers(2) == [1, 2, 3, 4]
     assert fabric.why_ended(1) == {durable: DISK_FAILED}
@@ -90,7 +94,8 @@ def test_what_could_not_be_stored_is_caught_up_without_a_restart(route: Route) -
     fabric.got.clear()
     fabric.enter(1, name="x", route=route)
     fabric.run(5)
-    assert fabric.numbers(1)[:1] == [2]  # stored before, and not acknowledged
+    # It was stored before, and not acknowledged.
+    assert fabric.numbers(1)[:1] == [2]
     assert sorted(fabric.numbers(1)) == [2, 3, 4, 5]
     assert sorted(event.offset for event in fabric.got[1]) == [2, 3, 4, 5]
     assert not fabric.gaps(1)
@@ -129,7 +134,8 @@ def test_a_publisher_with_a_full_disk_is_refused_at_once_and_holds_nobody_up(rou
     core = fabric.core(0)
     assert (core.outbox.unsettled, core.outbox.bytes) == (0, 0)
     assert core.outbox.floor == (1, 3)
-    assert [one.matched for one in fabric.publish(2, 3)] == [2]  # its own subscription goes on
+    # The node's own subscription goes on.
+    assert [one.matched for one in fabric.publish(2, 3)] == [2]
     fabric.drain()
     assert [one.matched for one in fabric.publish(0, 4)] == [2]
     fabric.run(1)
@@ -165,7 +171,8 @@ def test_a_durable_subscription_that_never_came_to_the_disk_leaves_nothing_behin
     assert not fabric.core(1).follows.taps
     fabric.publish(0, 1)
     fabric.drain()
-    fabric.enter(1, "n > 0", name="x")  # another filter: the name is free
+    # The filter is another one, and the name is free.
+    fabric.enter(1, "n > 0", name="x")
     fabric.publish(0, 2)
     fabric.run(5)
     assert fabric.numbers(1) == [2]
@@ -177,7 +184,9 @@ def test_a_durable_subscription_that_never_came_to_the_disk_leaves_nothing_behin
 def test_nothing_is_lost_and_nothing_comes_again_after_its_acknowledgement_whenever_disks_fail(
     route: Route, seed: int
 ) -> None:
-    """Disks of the subscriber and of a publisher fill and empty, and both are killed, at any time."""
+    """The disks of the subscriber and of a publisher fill and empty, and both nodes are killed, at
+    any time.
+    """
     rng = Random(f"{seed} {route}")
     fabric = Failing(3, retention="1h")
     reader = fabric.enter(1, name="x", route=route)
@@ -239,7 +248,9 @@ def test_nothing_is_lost_and_nothing_comes_again_after_its_acknowledgement_whene
 
 
 def test_a_tap_goes_back_to_what_is_on_disk() -> None:
-    """Also what it would have forgotten in that Store is remembered: it is on disk still, and tells an event that comes again."""
+    """The tap also remembers the events that it would have forgotten in that Store. They are still
+    on disk, so an event that comes again is known.
+    """
     tap = Tap.create("x", "t", "TRUE", 0)
     first, second, third = Token(1), Token(2), Token(3)
     tap.store(7, 1, 1, (1, 2), b"one")
@@ -308,8 +319,10 @@ def test_a_store_that_waits_in_the_node_goes_with_those_that_failed_before_it() 
     core.stored(arrives(1).token, Micros(0))
     store = arrives(2)
     core.ack(made, 1, Micros(0))
-    core.unsubscribe(made, Micros(0))  # what was acknowledged is to be stored when the driver looks
-    ticket = core.publish("t", {"n": 1}, Micros(0))  # a full batch, so it is sealed
+    # The acknowledgement is to be stored when the driver looks.
+    core.unsubscribe(made, Micros(0))
+    # The batch is full, so it is sealed.
+    ticket = core.publish("t", {"n": 1}, Micros(0))
     effects = core.unstored([store.token], Micros(1))
     effects += core.wake(Micros(1))
     assert not [one for one in effects if isinstance(one, Store)]

@@ -1,4 +1,6 @@
-"""Durable subscriptions, history, order and gaps: whole nodes in memory, with disks that tear and links that lose."""
+"""Durable subscriptions, history, order and gaps: whole nodes in memory, with torn writes and lossy
+links.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +23,12 @@ from gossamer.trace import Delivered, Rejected
 from worldnet import Net
 
 SCHEMA = "n INT"
-DISK = 500  # microseconds that a write takes
+# The microseconds that a write takes.
+DISK = 500
 
 
 class Fabric(Net):
-    """Nodes with disks: a crash keeps some prefix of what was not stored yet."""
+    """Nodes with disks. A crash keeps a prefix of the records that were not stored yet."""
 
     def __init__(
         self, nodes: int, *, retention: str = "", durable: bool = True, **config: Any
@@ -34,7 +37,8 @@ class Fabric(Net):
             name: config.pop(name) for name in ("seed", "loss", "jitter", "delay") if name in config
         }
         self.node_config = NodeConfig(trace=True, **config)
-        self.got: dict[int, list[Event | Gap]] = {}  # by node
+        # By the number of the node.
+        self.got: dict[int, list[Event | Gap]] = {}
         self.durable = durable
         self.lives: list[int] = []
         super().__init__(
@@ -114,13 +118,13 @@ def test_what_is_not_acknowledged_comes_again_and_what_is_never_does() -> None:
     fabric.up(1)
     made = fabric.enter(1, "n >= 0", name="x")
     fabric.run(5)
-    assert fabric.numbers(1)[:2] == [3, 5]  # by themselves, before anybody is asked
+    # They come by themselves, before any node is asked.
+    assert fabric.numbers(1)[:2] == [3, 5]
     assert sorted(fabric.numbers(1)) == [3, 5, 6, 7, 8]
     assert not fabric.gaps(1)
     fabric.ack(1, made, fabric.got[1][-1], through=True)
-    fabric.run(
-        15
-    )  # idle publishers are asked where they are, so that nothing is remembered for ever
+    # Idle publishers are asked for their position, so that nothing is remembered for ever.
+    fabric.run(15)
     assert not [key for key in fabric.places[1].disk if "/e/" in key]
 
 
@@ -168,7 +172,8 @@ def test_a_gap_where_retention_was_too_small() -> None:
     fabric.ack(1, made, fabric.got[1][0])
     fabric.run(10)
     fabric.down(1)
-    for number in range(2, 12):  # 256 bytes of overhead each, so three or four stay
+    # Each has 256 bytes of overhead, so three or four stay.
+    for number in range(2, 12):
         fabric.publish(0, number)
     fabric.run(2)
     fabric.got.clear()
@@ -217,7 +222,8 @@ def test_a_gap_without_retention_and_where_a_publisher_is_not_there() -> None:
         (1, "the publisher retains nothing"),
         (4, "the publisher is not there"),
     }
-    assert sorted(fabric.numbers(1)) == [1, 2]  # they were not acknowledged
+    # They were not acknowledged.
+    assert sorted(fabric.numbers(1)) == [1, 2]
 
 
 def test_a_publisher_that_left_politely_is_no_gap() -> None:
@@ -311,7 +317,9 @@ def test_a_node_that_was_taken_for_dead_catches_up() -> None:
 def test_what_is_published_while_two_halves_find_each_other_again_is_not_lost(
     route: Route, seed: int
 ) -> None:
-    """Each takes the other for dead; the one that hears first that it is not so must not believe that the other knows it too."""
+    """Each node takes the other for dead. The node that hears first that this is wrong must not
+    believe that the other one knows it too.
+    """
     fabric = Fabric(4, retention="1h", seed=seed, loss=0.05)
     fabric.enter(1, route=route, name="x")
     fabric.enter(2, route=Route.SKIPLIST, filter="n < 0")
@@ -384,6 +392,7 @@ def test_misuse_says_what_to_do() -> None:
 
 
 BAD = [
+    # The numbers of places and rows differ.
     Past(
         "t",
         1,
@@ -396,7 +405,8 @@ BAD = [
         (1, 10),
         (1, 9),
         0,
-    ),  # places and rows differ
+    ),
+    # It is not a row.
     Past(
         "t",
         1,
@@ -409,7 +419,8 @@ BAD = [
         (1, 10),
         (1, 9),
         0,
-    ),  # not a row
+    ),
+    # It is beyond the last event of the answer.
     Past(
         "t",
         1,
@@ -422,7 +433,8 @@ BAD = [
         (1, 10),
         (1, 9),
         0,
-    ),  # beyond what it says
+    ),
+    # The place does not exist.
     Past(
         "t",
         1,
@@ -435,7 +447,7 @@ BAD = [
         (1, 10),
         (1, 9),
         0,
-    ),  # a place that is not there
+    ),
 ]
 
 
@@ -468,7 +480,8 @@ def test_too_much_that_waits_goes_before_its_turn_and_is_counted(
     made = fabric.enter(1, ordered=True)
     fabric.enter(2)
     fabric.publish(0, 0)
-    fabric.pause(2)  # so no receipt is complete
+    # So no receipt is complete.
+    fabric.pause(2)
     for number in range(1, 14):
         fabric.command(0, "publish", "t", {"n": number})
         fabric.run(0.01)
@@ -484,7 +497,9 @@ def test_too_much_that_waits_goes_before_its_turn_and_is_counted(
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 def test_nothing_is_lost_or_acknowledged_twice_whatever_crashes(seed: int) -> None:
-    """Subscriber and publishers crash with torn writes, links lose: what was accepted comes, and what was acknowledged, once."""
+    """The subscriber and the publishers crash with torn writes, and links lose packets. Every
+    accepted event comes, and an acknowledged event comes once.
+    """
     rng = Random(seed)
     ordered = seed % 3 == 0
     fabric = Fabric(
@@ -547,7 +562,8 @@ def test_nothing_is_lost_or_acknowledged_twice_whatever_crashes(seed: int) -> No
     events = [event for event in fabric.got[1] if isinstance(event, Event)]
     assert wanted <= {event["n"] for event in events}
     offsets: dict[tuple[int, int, int], int] = {}
-    for event in events:  # one offset for life: an event that came again is the same one
+    # An offset is for life, so an event that came again is the same one.
+    for event in events:
         assert offsets.setdefault(event.id, event.offset) == event.offset
     assert len(set(offsets.values())) == len(offsets)
     last = {event.id: place for place, event in enumerate(events)}
@@ -569,7 +585,9 @@ def test_traces_tell_what_came_again() -> None:
 
 
 def test_a_position_is_never_before_the_first_event() -> None:
-    """A floor of 0 comes from a peer that makes up its messages; fuzzing found that the next question could not be encoded."""
+    """A peer that makes up its messages sends a floor of 0. Fuzzing found that the next question
+    could not be encoded.
+    """
     progress = Progress()
     progress.advance((1, -1))
     assert progress.position == (1, 0)
@@ -578,7 +596,9 @@ def test_a_position_is_never_before_the_first_event() -> None:
 def test_a_publisher_that_came_back_and_does_not_know_the_topic_yet_says_nothing_of_its_past() -> (
     None
 ):
-    """It would say that it retains nothing, and the asker would take the events that it has for had."""
+    """It would say that it retains nothing, and the node that asks would believe that it has had
+    the events.
+    """
     fabric = Fabric(2, retention="1h")
     fabric.publish(0, 1, 2)
     archive = fabric.core(0).follows._archive

@@ -11,7 +11,7 @@ from tests.node.test_routing import Fabric
 
 from gossamer.node.core import Route
 from gossamer.node.life import LIFE, MOVE, ImpossibleStepError, Stage, State, Step, after
-from gossamer.node.local import Subscription
+from gossamer.node.local import LocalSubscription
 from gossamer.overlay.interest.messages import Gone, News
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "delivery.md"
@@ -90,13 +90,13 @@ class _Walk:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.states: list[State] = [State.WANTED]
-        step = Subscription.step
+        step = LocalSubscription.step
 
-        def stepping(one: Subscription, taken: Step) -> None:
+        def stepping(one: LocalSubscription, taken: Step) -> None:
             step(one, taken)
             self.states.append(one.state)
 
-        monkeypatch.setattr(Subscription, "step", stepping)
+        monkeypatch.setattr(LocalSubscription, "step", stepping)
 
 
 def _take_for_dead(fabric: Fabric, number: int, by: int) -> None:

@@ -72,7 +72,8 @@ def test_the_index_and_one_by_one_agree_on_rows_and_columns() -> None:
         assert taken(node.wake(NOW)) == {n: places for n, places in expected.items() if places}
         assert counts == tuple(sum(passes(row) for passes in matches.values()) for row in rows)
         first += len(rows)
-        added = node.subscribe("weather", "temp >= 0", NOW)  # joins the index that is there
+        # It joins the index that is there.
+        added = node.subscribe("weather", "temp >= 0", NOW)
         matches[added] = node.subscriptions[added].filter.matches_row
         node.wake(NOW)
 
@@ -87,7 +88,8 @@ def test_the_index_goes_with_the_subscriptions() -> None:
     for number in numbers[:1500]:
         node.unsubscribe(number, NOW)
     assert len(matcher.index) == 500
-    assert len(matcher._by_place) < 2000  # laid anew, with those that were left
+    # The index was laid anew, with the subscriptions that were left.
+    assert len(matcher._by_place) < 2000
     batch = Batch("weather", 9, 1, 2, 1, 1, 0, 0, _encoder.encode([("CH", 9)]))
     assert node.local.arrived(Route.FLOOD, batch, NOW) == (500,)
     for number in numbers[1500:]:

@@ -1,4 +1,4 @@
-"""The word of what was completed without a node: what comes of it, and of false ones."""
+"""The word of events that were completed without a node, and false words."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ def test_a_word_that_comes_too_late_is_a_gap_and_is_told_once() -> None:
     fabric = Fabric(3, retention="1h")
     fabric.enter(1, route=Route.DIRECT, gaps=True)
     fabric.publish(0, 1, 2, 3)
-    fabric.run(10)  # its position has passed them
+    # Its position has passed them.
+    fabric.run(10)
     for _ in range(2):
         fabric.inject(0, 1, Missed("t", fabric.peer(0), 1, 2, 3, False))
         fabric.run(5)
@@ -59,7 +60,8 @@ def test_a_relay_passes_the_word_on_to_those_behind_it_once() -> None:
         fabric.inject(0, 1, Missed("t", 77, 1, 5, 6, True))
     fabric.run(20)
     passed = [place.number for _, place, _, message, _ in fabric.sent if type(message) is Missed]
-    assert sorted(passed) == [0, 1, 2]  # each to the one other neighbour that it did not hear it of
+    # Each passes it to the one other neighbour, from which it did not hear it.
+    assert sorted(passed) == [0, 1, 2]
     [gap] = fabric.gaps(2)
     assert (gap.publisher, gap.after, gap.before) == (77, (1, 4), (1, 7))
 

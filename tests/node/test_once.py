@@ -1,4 +1,6 @@
-"""Batches of a stream that may be published again: each is accepted once, over the lives of its publisher."""
+"""Batches of a stream that may be published again are accepted once, over all lives of the
+publisher.
+"""
 
 from __future__ import annotations
 

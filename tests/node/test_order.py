@@ -1,4 +1,6 @@
-"""What an ordered subscription is handed, and in which order; and what an acknowledgement covers."""
+"""The events that an ordered subscription is handed, their order, and the events that an
+acknowledgement covers.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ def test_through_an_event_covers_what_was_handed_over_before_it_and_nothing_that
     made = fabric.enter(1, name="x", ordered=True)
     fabric.run(5)
     assert [(event["n"], event.offset) for event in fabric.got[1]] == [(2, 2), (3, 3)]
-    # What was acknowledged by itself has its place in the order, too.
+    # An event that was acknowledged by itself has its place in the order, too.
     fabric.publish(3, 101, 102)
     fabric.run(1)
     handed = fabric.got[1]
@@ -73,7 +75,8 @@ def test_an_ordered_subscription_is_in_order_over_all_its_lives_at_any_round_tri
     latency = round_trip * MILLISECOND // 2
     fabric = Fabric(4, retention="1h", delay=latency, batch_events=4, window=4096)
     tickets: list[Ticket] = []
-    handed: dict[int, tuple[int, int]] = {}  # the last of each publisher, over all lives
+    # The last event of each publisher, over all lives.
+    handed: dict[int, tuple[int, int]] = {}
     came: dict[tuple[int, int, int], int] = {}
 
     def publish(seconds: float) -> None:
@@ -85,7 +88,7 @@ def test_an_ordered_subscription_is_in_order_over_all_its_lives_at_any_round_tri
             fabric.run(0.01)
 
     def judge() -> None:
-        """In order in this life; and what comes for the first time comes after all that came before."""
+        """The events are in order in this life, and new events come after all earlier ones."""
         last: dict[int, tuple[int, int]] = {}
         for event in fabric.got.pop(1, []):
             assert isinstance(event, Event), event
@@ -114,7 +117,8 @@ def test_an_ordered_subscription_is_in_order_over_all_its_lives_at_any_round_tri
         publish(rng.random() / 2)
         fabric.up(1)
         fabric.until(lambda: "t" in fabric.core(1).topics.schemas)
-        if not wanted.name:  # each life is one by itself
+        # Each life is one by itself.
+        if not wanted.name:
             handed.clear()
             came.clear()
     made = enter()
@@ -141,7 +145,9 @@ def _small(fabric: Fabric, limit: int) -> None:
 def test_a_long_history_and_a_busy_publisher_do_not_stop_a_durable_ordered_subscription(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What is published meanwhile waits for the history, and must not keep it from being read."""
+    """Events that are published meanwhile wait for the history, and must not keep it from being
+    read.
+    """
     monkeypatch.setattr("gossamer.node.history.ANSWER_BYTES", 100)
     fabric = Fabric(3, retention="1h", batch_events=8, window=64)
     for first in range(0, 2000, 50):

@@ -1,4 +1,6 @@
-"""Receipts say what happened: ``matched`` leaves out what a subscription had discarded, ``dropped`` says it."""
+"""Receipts say the truth: ``matched`` leaves out events that a subscription had discarded, and
+``dropped`` counts them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Nodes that are killed and start again, many times, while others stand still for moments: all in virtual time."""
+"""Nodes that are killed and start again many times, while others stand still for moments, in
+virtual time.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ RESTARTS = 15
 
 
 class Busy(Fabric):
-    """A fabric on a busy host: messages take different times, and processes stand still for moments."""
+    """A fabric on a busy host: messages take different times, and processes pause for moments."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(NODES)

@@ -153,7 +153,9 @@ def test_of_all_topics_together_the_oldest_goes_first_and_what_waits_for_its_rec
 
 
 class Publisher:
-    """A node by itself with an event every millisecond of which each is a batch of its own; its disk takes no time."""
+    """A node by itself, with an event every millisecond. Each event is a batch of its own, and the
+    disk takes no time.
+    """
 
     def __init__(self, *, durable: bool, **config: int) -> None:
         self.now = Micros(0)
@@ -161,7 +163,9 @@ class Publisher:
         self.core = NodeCore(
             Peer(1), incarnation=1, rng=Random(1), durable=durable, config=NodeConfig(**config)
         )
-        self.most = 0  # bytes that were retained when all was done, but for the last batch, which is never let go at once
+        # The bytes that were retained at the end, without the last batch, which is never let go at
+        # once.
+        self.most = 0
 
     def publish(self, topic: str, count: int, size: int = 1000) -> None:
         for number in range(count):
@@ -192,17 +196,18 @@ class Publisher:
 def test_a_size_is_a_bound_however_fast_a_node_publishes(durable: bool) -> None:
     publisher = Publisher(durable=durable)
     publisher.core.advertise("t", "s STRING", publisher.now, Retention.parse("64KB"))
-    publisher.publish(
-        "t", 6000
-    )  # a thousand a second; the timer alone once let 2,560 go at most, and none without a disk
+    # A thousand events come in a second. The timer alone once let 2,560 go at most, and none
+    # without a disk.
+    publisher.publish("t", 6000)
     assert publisher.most <= 64 << 10
     publisher.idle(5)
     assert publisher.core.retained.bytes <= 64 << 10
     [first, *_] = publisher.core.retained.batches("t", (0, 0))
+    # A node that comes too late is told.
     assert publisher.core.retained.trimmed_through("t")[0] == (
         1,
         first.batch.first - 1,
-    )  # who comes too late is told
+    )
     assert len([key for key in publisher.disk if key.startswith("ret/")]) == durable * (
         64 << 10
     ) // (1000 + 5 + OVERHEAD)
@@ -249,7 +254,8 @@ def test_one_event_without_a_receipt_does_not_keep_what_has_one_on_another_topic
     for number in range(1, 101):
         core.publish("a" if number == 1 else "b", {"s": "x" * 1000}, publisher.now)
         core.wake(publisher.now)
-        if number > 1:  # a slow subscriber of "a" holds back its own
+        # A slow subscriber of "a" holds back its own publisher.
+        if number > 1:
             core.receive(Peer(2), Report(1, 1, number, 0, True), publisher.now)
     publisher.idle(2)
     about = core.retained.about()

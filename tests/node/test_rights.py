@@ -1,4 +1,6 @@
-"""Permissions in the core, without sockets or real certificates: a certificate is its own text here."""
+"""Permissions in the core, without sockets or real certificates: a certificate is its own text
+here.
+"""
 
 from __future__ import annotations
 
@@ -116,7 +118,8 @@ def test_events_with_the_ids_of_those_that_wait_for_proof_are_refused() -> None:
     for topic in ("secret", "other"):
         core.advertise(topic, "n INT", Micros(2))
         core.subscribe(topic, "n = 7", Micros(now), route=Route.SKIPLIST)
-    core.link(NEXT, LinkState.DOWN, Micros(now))  # alone, it need not wait for anybody's word
+    # Alone, the node need not wait for the word of another.
+    core.link(NEXT, LinkState.DOWN, Micros(now))
     while core.deadline <= 2 * SECOND:
         now = core.deadline
         core.wake(Micros(now))
@@ -126,7 +129,8 @@ def test_events_with_the_ids_of_those_that_wait_for_proof_are_refused() -> None:
         one = core.lists._by_name(topic, Micros(now))
         [key] = one.machine.entries
         return Carry(
-            int.from_bytes(one.hash, "big"), FAR, 1, 1, 1, 1, (key, 0), (key + b"x", 0), key, 1, SECOND, 0, False, row, None,
+            int.from_bytes(one.hash, "big"), FAR, 1, 1, 1, 1, (key, 0), (key + b"x", 0), key, 1,
+            SECOND, 0, False, row, None,
             others, (row,) * len(others),
         )  # fmt: skip
 
@@ -167,9 +171,10 @@ def test_a_publisher_without_permission_is_refused_by_its_neighbour_and_ignored_
     assert [effect for effect in direct if type(effect) is Send] == []
     relayed = core.receive(NEXT, batch(FAR), Micros(11))
     assert delivered(relayed) == []
+    # No node waits for us.
     assert [
         e.message.matched for e in relayed if type(e) is Send and type(e.message) is Report
-    ] == [()]  # nobody waits for us
+    ] == [()]
     assert core.rights is not None
     assert core.rights.refused == 2
 
@@ -219,9 +224,8 @@ def test_interests_without_permission_are_no_reason_to_take_a_route() -> None:
     core.receive(NEXT, Greet(record(NEXT, certificate(NEXT)), 0, 2, True), Micros(5))
     names = core.interest.names  # type: ignore[union-attr]
     hash = names.hash("secret")
-    wants = Record(
-        FAR, 256, 1, "", hash, b"\0\0\0\4", b"", certificate(FAR, "*", "other")
-    )  # by the tree
+    # This one comes by the tree.
+    wants = Record(FAR, 256, 1, "", hash, b"\0\0\0\4", b"", certificate(FAR, "*", "other"))
     core.receive(NEXT, News(records=(wants,)), Micros(6))
     assert Route.TREE not in core.routing._routes("secret")
     allowed = Record(FAR, 256, 2, "", hash, b"\0\0\0\4", b"", certificate(FAR, "*", "sec*"))
@@ -251,7 +255,8 @@ def test_a_schema_is_replaced_or_disputed_only_by_who_may_publish_to_the_topic()
         return Adverts((Advert("secret", "x STRING", epoch, origin),))
 
     for epoch in (1, 0):
-        # The advertiser is the neighbour itself, which may not publish there; then somebody unknown.
+        # The advertiser is the neighbour itself, which may not publish there; then somebody
+        # unknown.
         effects = core.receive(NEXT, told(epoch, NEXT), Micros(10))
         assert any("may not publish" in reason for reason in rejected(effects))
         assert not rejected(core.receive(NEXT, told(epoch, FAR), Micros(11)))
@@ -343,7 +348,8 @@ def test_a_revoked_certificate_leaves_no_trace_in_a_node_that_knew_nothing() -> 
     old, new = book.issue(3, "wide", generation=9), book.issue(2, "narrow", generation=1)
     book.revoked.add(3)
     version = book.rights.version
-    assert book.rights.learn(FAR, old)  # it is the peer's all the same: views must agree on that
+    # It is the peer's all the same, because views must agree on that.
+    assert book.rights.learn(FAR, old)
     assert book.rights.identity(FAR) is None
     assert book.rights.takes(FAR, "wide") is None
     assert book.rights.version == version
@@ -373,7 +379,7 @@ def test_a_certificate_that_is_not_valid_yet_is_remembered_until_it_is() -> None
 
 
 def test_events_wait_for_the_certificate_that_replaces_a_revoked_one() -> None:
-    """The list of what is revoked may be faster than the certificate that takes its place."""
+    """The list of revoked certificates may be faster than the certificate that replaces one."""
     revoked: list[bytes] = []
     me = prove(certificate(ME))
     assert me is not None

@@ -35,15 +35,16 @@ OTHER = [Route.SKIPLIST, Route.TREE, Route.DIRECT]
 
 
 class Fabric(Net):
-    """Nodes in memory; every message passes the codec, and every call keeps the rules that drivers assert."""
+    """Nodes in memory; every message passes the codec, and every call keeps the rules that drivers
+    assert.
+    """
 
     def __init__(
         self, nodes: int, *, peers: list[int] | None = None, advertise: bool = True, **config: Any
     ) -> None:
         self.node_config = NodeConfig(**config)
-        self.got: dict[
-            tuple[int, int], list[int]
-        ] = {}  # by node and subscription: the events' numbers
+        # The numbers of the events, by node and subscription.
+        self.got: dict[tuple[int, int], list[int]] = {}
         super().__init__(start=False, make=self._core, join=("node-0",))  # type: ignore[arg-type]
         for number in range(nodes):
             self.add(peers[number] if peers is not None else number + 1)
@@ -98,9 +99,8 @@ def test_the_same_filter_twice_at_one_node(route: Route) -> None:
 @pytest.mark.parametrize("route", OTHER)
 def test_a_filter_that_nothing_passes_is_in_force_and_in_nobodys_way(route: Route) -> None:
     fabric = Fabric(3)
-    fabric.enter(
-        0, "temp > 30 AND temp < 20", route
-    )  # the least peer: others wait for it to begin a list
+    # The least peer: others wait for it to begin a list.
+    fabric.enter(0, "temp > 30 AND temp < 20", route)
     mine = fabric.enter(1, "temp > 30", route)
     assert fabric.matched(fabric.publish(2, 31)) == 1
     assert fabric.got == {(1, mine): [31]}
@@ -205,7 +205,8 @@ def test_one_id_on_two_topics_is_refused_while_the_first_is_held() -> None:
     weather = [fabric.enter(0, text, Route.SKIPLIST) for text in ("temp > 30", "temp > 20")]
     climate = fabric.command(0, "subscribe", "climate", "temp > 30", route=Route.SKIPLIST)
     fabric.until(lambda: fabric.core(0).subscriptions[climate].in_force)
-    assert fabric.matched(fabric.publish(1, 31)) == 2  # the buffers are full: the next one is held
+    # The buffers are full, and the next event is held.
+    assert fabric.matched(fabric.publish(1, 31)) == 2
     for topic in ("weather", "climate"):
         number = int.from_bytes(topic_hash(topic), "big")
         payload = msgspec.msgpack.encode([("CH", "Bern", 31)])
@@ -233,9 +234,11 @@ def test_a_subscription_that_was_put_off_and_finds_no_room_is_ended(
     number = fabric.command(2, "subscribe", "weather", "temp > 30", route=route)
     assert not fabric.core(2).subscriptions[number].in_force
     monkeypatch.setattr("gossamer.overlay.interest.own.TOPICS_MAX", 0)
-    fabric.run(12)  # alone, so it is the fabric
+    # The node is alone, so it is the fabric.
+    fabric.run(12)
     assert not fabric.core(2).subscriptions
-    fabric.command(2, "unsubscribe", number)  # as its owner will, in the end
+    # Its owner will do so in the end.
+    fabric.command(2, "unsubscribe", number)
     fabric.run(1)
     assert fabric.core(2).routing.entered == []
 
@@ -254,7 +257,8 @@ def test_what_an_earlier_life_left_waits_for_the_topics_schema_and_need_not_fit_
     place = fabric.places[3]
     place.disk["out/0000000000000001/0000000000000005"] = msgspec.msgpack.encode(batch)
     machine = fabric.start(3, incarnation=2, disk=True, config=InterestConfig(join=("node-0",)))
-    late: list[Any] = []  # adverts are on their way for a while
+    # Advertisements are on their way for a while.
+    late: list[Any] = []
     machine.topics.receive = lambda *said: late.append(said) or []  # type: ignore[attr-defined]
     fabric.run(5)
     assert fabric.core(3).outbox.events == 2
@@ -276,7 +280,8 @@ def test_nothing_is_left_of_many_subscriptions_that_came_and_went(route: Route) 
             number = fabric.enter(cycle % 2, f"temp > {cycle % 5}", route)
             early = fabric.command(cycle % 2, "subscribe", "weather", "temp > 90", route=route)
             assert fabric.matched(fabric.publish(2, 31)) >= 1
-            fabric.command(cycle % 2, "unsubscribe", early)  # perhaps before it is in force
+            # Perhaps it is not in force yet.
+            fabric.command(cycle % 2, "unsubscribe", early)
             fabric.command(cycle % 2, "unsubscribe", number)
             fabric.core(cycle % 2).entered.clear()
             fabric.core(cycle % 2).changed.clear()
@@ -292,7 +297,9 @@ def test_nothing_is_left_of_many_subscriptions_that_came_and_went(route: Route) 
 
 
 def _held(core: NodeCore) -> int:
-    """How many things the tables of a node hold, whatever they are; not what is memory of the fabric."""
+    """The number of things of any kind in the tables of a node, without those in the memory of the
+    fabric.
+    """
     seen: dict[int, None] = {}
     found = 0
     queue: list[Any] = [core.routing, core.local, core.outbox, core.lists, core.tree]
@@ -350,7 +357,8 @@ def test_a_publisher_that_starts_again_sends_what_has_no_receipt_and_nobody_gets
         fabric.until(lambda: "weather" in fabric.core(3).topics.schemas)
         for temp in range(40, 50):
             fabric.publish(3, 10 * incarnation + temp)
-        fabric.run(0.003)  # stored, and some of it sent
+        # The events are stored, and some of them are sent.
+        fabric.run(0.003)
         fabric.crash(3)
         fabric.run(incarnation * 3)
         fabric.start(3, disk=True, incarnation=incarnation, config=InterestConfig(join=("node-0",)))
@@ -374,7 +382,8 @@ def test_subscriptions_of_a_node_that_was_taken_for_dead_come_back(route: Route)
     fabric.run(10)
     fabric.partition()
     fabric.until(lambda: len(fabric.core(0).interest.view.members) == 5)  # type: ignore[union-attr]
-    fabric.run(1)  # both sides have taken the other for dead
+    # Both sides have taken the other for dead.
+    fabric.run(1)
     fabric.until(
         lambda: all(
             one.in_force for number in (1, 4) for one in fabric.core(number).subscriptions.values()
@@ -438,7 +447,8 @@ def test_a_liar_cannot_make_honest_reports_unreadable_nor_walks_last() -> None:
     topic = int.from_bytes(topic_hash("weather"), "big")
     machine = next(iter(fabric.core(0).lists._lists.values())).machine  # type: ignore[union-attr]
     payload = msgspec.msgpack.encode([("CH", "Bern", 31)])
-    fabric.core(0).local._buffer = -1  # its owner takes nothing, so the walk waits
+    # Its owner takes nothing, so the walk waits.
+    fabric.core(0).local._buffer = -1
     fabric.inject(
         1, 0, Carry(topic, 9, 1, 1, 1, 1, (b"", 0), (b"\xff", 0), None, 0, most, 0, False, payload)
     )
@@ -469,7 +479,9 @@ PLANES = (
 
 @pytest.mark.parametrize("plane", range(len(PLANES)))
 def test_no_message_of_a_peer_raises_whatever_is_in_it(plane: int) -> None:
-    """What nodes send each other, with parts of it exchanged, from whoever has a link: refused or taken, never an exception."""
+    """What nodes send each other, with parts of it exchanged, from whoever has a link: refused or
+    taken, never an exception.
+    """
     rng = Random(plane)
     fabric = Fabric(4, buffer=4)
     fabric.sent = []
@@ -513,7 +525,9 @@ def _plain(message: Any) -> Any:
 
 
 def _altered(value: Any, spare: list[Any], rng: Random, *, top: bool = True) -> Any:
-    """The message with some parts exchanged for others of their kind, from other messages or from the edges."""
+    """The message with some parts exchanged for others of their kind, from other messages or from
+    the edges.
+    """
     if isinstance(value, list):
         rest = [_altered(part, spare, rng, top=False) for part in value[top:]]
         if rest and not top and rng.random() < 0.1:

@@ -37,7 +37,8 @@ from gossamer.node.topics import (
 from gossamer.trace import Dropped, Rejected, SchemaConflict, hex_peer
 
 NOW = Micros(1000)
-OTHER = "x INT"  # of the same type as SCHEMA, so that its rows could be misread
+# It has the same type as SCHEMA, so that its rows could be misread.
+OTHER = "x INT"
 HOUR = Retention.parse("1h")
 
 
@@ -182,7 +183,8 @@ def test_events_of_an_older_data_directory_are_answered_though_nobody_says_a_ret
     fabric.publish(0, 4)
     fabric.enter(1, start=0, gaps=True)
     fabric.run(15)
-    assert fabric.numbers(1) == [1, 2, 3]  # the fourth was published without retention
+    # The fourth event was published without retention.
+    assert fabric.numbers(1) == [1, 2, 3]
 
 
 def test_whatever_part_of_its_writes_a_crash_keeps_a_node_can_read_its_events() -> None:
@@ -279,10 +281,12 @@ def test_two_schemas_that_meet_after_a_partition_are_told_to_every_node() -> Non
         refuses(fabric, number, (SCHEMA, 0), (OTHER, 3))
         [record] = notes(fabric, number, SchemaConflict)
         assert record.topic == "t"
-        assert not notes(fabric, number, Rejected)  # nobody is cut off for it
+        # No node is cut off for it.
+        assert not notes(fabric, number, Rejected)
     fabric.add(9)
     fabric.lives.append(0)
-    fabric.up(4)  # who joins later hears of it, too
+    # A node that joins later hears of it, too.
+    fabric.up(4)
     fabric.until(lambda: "t" in fabric.core(4).topics.conflicts)
     refuses(fabric, 4, (SCHEMA, 0), (OTHER, 3))
 
@@ -296,7 +300,8 @@ def test_two_schemas_that_are_advertised_at_the_same_time_are_told_to_every_node
         with pytest.raises(SchemaConflictError, match="a INT") as raised:
             fabric.command(number, "publish", "u", {"a": 1})
         assert "b STRING" in str(raised.value)
-    fabric.publish(0, 1)  # other topics are not concerned
+    # Other topics are not concerned.
+    fabric.publish(0, 1)
 
 
 def test_a_schema_that_grows_in_both_halves_in_the_same_way_is_no_conflict() -> None:
@@ -369,7 +374,8 @@ def test_in_a_conflict_a_publisher_does_not_answer_with_its_past_and_no_answer_i
     fabric.until(lambda: fabric.numbers(1) == [1])
     [follow] = fabric.core(1).follows.follows.values()
     progress = follow.publishers[fabric.peer(0)]
-    follow._begin(fabric.peer(0), progress, Micros(fabric.now))  # it wants the past once more
+    # The subscription wants the past once more.
+    follow._begin(fabric.peer(0), progress, Micros(fabric.now))
     progress.position, progress._had = (0, 0), {}
     follow.wake(Micros(fabric.now))
     assert progress.attempts, "it has asked"
@@ -384,7 +390,7 @@ def test_in_a_conflict_a_publisher_does_not_answer_with_its_past_and_no_answer_i
 
 
 def test_events_on_disk_that_the_schema_cannot_read_are_a_gap_and_not_an_error() -> None:
-    """The data directory is from before topics were stored, and the topic has another schema now."""
+    """The data directory is older than the storing of topics, and the topic has another schema."""
     fabric = Fabric(2, retention="1h")
     fabric.enter(1, name="x")
     fabric.publish(0, 1, 2)
@@ -529,7 +535,8 @@ def test_events_of_the_losing_schema_are_never_read_as_events_of_the_other() -> 
     assert fabric.numbers(1) == []
     first, *more = [gap.reason for gap in fabric.gaps(1)]
     assert first == "the schema of topic 't' was replaced"
-    assert more in ([], ["the publisher retains nothing"])  # the publisher says it as well
+    # The publisher says it as well.
+    assert more in ([], ["the publisher retains nothing"])
     assert fabric.numbers(0) == []
     assert not [key for key in fabric.places[1].disk if key.startswith(("ret/", "out/"))]
     assert any("replaced" in one.reason for one in notes(fabric, 1, Dropped))
@@ -553,7 +560,8 @@ def test_events_that_an_earlier_life_accepted_wait_for_the_end_of_a_conflict(
     fabric.down(0)
     disk = fabric.places[0].disk
     [kept] = [key for key in disk if key.startswith("ret/")]
-    disk[kept.replace("ret/", "out/")] = b""  # as if it had no receipt yet
+    # On disk it looks as if it had no receipt yet.
+    disk[kept.replace("ret/", "out/")] = b""
     met(fabric)
     fabric.up(0)
     fabric.until(lambda: in_conflict(fabric), 60)
@@ -617,7 +625,8 @@ class Line:
         self.now = NOW
         self.disks: list[dict[str, bytes]] = [{} for _ in range(nodes)]
         self.nodes = [Topics(Peer(number)) for number in range(nodes)]
-        self.under_way: dict[tuple[int, int], list[Any]] = {}  # by link, in order
+        # By link, in their order.
+        self.under_way: dict[tuple[int, int], list[Any]] = {}
         self.refused = 0
         for number in range(nodes):
             self.link(number, LinkState.UP)
@@ -644,7 +653,7 @@ class Line:
             self.do(to, self.nodes[to].receive(Peer(sender), message, self.now))
 
     def cut(self) -> None:
-        """A link breaks, what is on the way is lost, and it comes up again."""
+        """A link breaks, the messages on their way are lost, and it comes up again."""
         one = int(self.rng.random() * (len(self.nodes) - 1))
         self.renew(one, one + 1)
 
@@ -778,7 +787,8 @@ def test_with_keys_only_who_may_publish_can_replace_a_schema_or_put_it_in_confli
         assert any(isinstance(e, Note) and isinstance(e.record, Rejected) for e in effects)
     assert topics.schemas["t"].text == SCHEMA
     assert not topics.conflicts
-    verdict = None  # nobody has proved the advertiser yet: what it said waits
+    # The advertiser is not proved yet, so its advertisement waits.
+    verdict = None
     topics.receive(Peer(2), Adverts((Advert("t", OTHER, 5, 7),)), NOW)
     topics.proved()
     assert topics.schemas["t"].text == SCHEMA

@@ -1,4 +1,4 @@
-"""Route tree in a node: what peers carry over it is answered in any case, and counts only if it is signed."""
+"""Route tree in a node: each batch is answered, and it counts only if its publisher signed it."""
 
 from __future__ import annotations
 
@@ -101,6 +101,8 @@ def test_each_round_of_a_publisher_is_signed() -> None:
     at = OnTree()
     assert at.tree._ring is not None
     at.tree._ring.learn(Host(LIAR, LIAR, "there"))
+    at.host.changed(LIAR)
+    at.host.wake(NOW)
     at.host.routes.tables[LIAR] = None
     at.tree.publish(Batch("t", HERE, 1, 1, 1, 1, 0, 0, b"rows"), NOW)
     del at.host.routes.tables[LIAR]

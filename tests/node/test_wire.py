@@ -17,7 +17,7 @@ from gossamer.filters import loops
 from gossamer.filters.packed import COLUMNS_MARK, is_columns
 from gossamer.node import history, missed, wire
 from gossamer.node.topics import Advert, Adverts, AdvertsTaken
-from gossamer.overlay.batch import Batch, Busy, Leave, Report
+from gossamer.overlay.batch import BATCH_EVENTS_MAX, Batch, Busy, Leave, Report
 from gossamer.overlay.direct import messages as direct
 from gossamer.overlay.interest import messages as interest
 from gossamer.overlay.interest.record import Record
@@ -146,7 +146,9 @@ def test_any_cut_decodes_alike(messages: list, cuts: list[int]) -> None:
 
 
 def large_messages() -> list[wire.AnyMessage]:
-    """Whatever has a field that may be large, around the sizes at which frames are made or read in another way."""
+    """Whatever has a field that may be large, around the sizes at which frames are made or read in
+    another way.
+    """
     kinds = [message for message in MESSAGES if type(message).bulk]
     assert (
         {type(message) for message in kinds}
@@ -184,7 +186,9 @@ def test_what_is_large_is_written_from_where_it_is(message: wire.AnyMessage) -> 
     st.integers(1000, 1 << 18),
 )
 def test_reading_into_the_room_of_a_frame_decodes_alike(messages: list, most: int) -> None:
-    """As a connection reads: into the room where there is some, else into a buffer that is used again."""
+    """As a connection reads: into the room where there is some, else into a buffer that is used
+    again.
+    """
     data = memoryview(b"".join(wire.encode(message) for message in messages))
     unframer, scratch, got, at = (
         wire.Unframer(),
@@ -200,7 +204,8 @@ def test_reading_into_the_room_of_a_frame_decodes_alike(messages: list, most: in
         count = min(most, len(into), len(data) - at)
         into[:count] = data[at : at + count]
         got += unframer.feed(scratch[:count]) if room is None else unframer.filled(count)
-        scratch[:] = bytes(len(scratch))  # nothing that was read stays there
+        # Nothing that was read stays there.
+        scratch[:] = bytes(len(scratch))
         at += count
     unframer.end()
     assert got == messages
@@ -217,10 +222,11 @@ def test_a_large_frame_has_room_of_its_own_and_is_truncated_in_it() -> None:
     assert len(room) == len(data) - some
     with pytest.raises(wire.WireError, match=f"{some} bytes of an unfinished frame"):
         unframer.end()
+    # The bytes are fed, as with TLS.
     assert unframer.feed(data[some:] + wire.encode(wire.Ping())) == [
         large_messages()[8],
         wire.Ping(),
-    ]  # fed, as with TLS
+    ]
     assert unframer.room() is None
 
 
@@ -295,7 +301,9 @@ def test_a_hello_of_wire_version_2_can_be_read() -> None:
 
 
 def read(data: bytes, first: int) -> list[wire.AnyMessage]:
-    """As a connection reads: ``first`` bytes from a buffer that is used again, the rest to its place."""
+    """As a connection reads: ``first`` bytes from a buffer that is used again, the rest to its
+    place.
+    """
     unframer, scratch = wire.Unframer(), bytearray(data[:first])
     got = unframer.feed(scratch)
     scratch[:] = bytes(len(scratch))
@@ -350,3 +358,17 @@ def test_a_message_that_is_taken_apart_where_it_lies_is_judged_as_any_other(
     assert outcome(lambda: read(bytes(data), 20_000)) == outcome(
         lambda: wire.Unframer().feed(bytes(data))
     )
+
+
+def test_a_batch_whose_last_event_no_message_could_name_is_refused() -> None:
+    """Found by the fuzzer: a node told others of such a batch, in a message that they refused."""
+    for first, is_read in ((2**53 - BATCH_EVENTS_MAX, True), (2**53 - BATCH_EVENTS_MAX + 1, False)):
+        for message in (
+            Batch("t", 7, 1, first, BATCH_EVENTS_MAX, first, 0, 0, b""),
+            direct.Portion("t", 7, 1, first, 0, first, (), "", b"", BATCH_EVENTS_MAX),
+        ):
+            if is_read:
+                assert wire.Unframer().feed(wire.encode(message)) == [message]
+            else:
+                with pytest.raises(wire.WireError):
+                    wire.Unframer().feed(wire.encode(message))

@@ -1,4 +1,6 @@
-"""The direct plane's machine by itself: what it sends again, and which peers it takes for silent."""
+"""The machine of route direct by itself: the portions that it repeats, and the peers that it takes
+for silent.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,6 @@ from gossamer.overlay.batch import Batch, Left
 from gossamer.overlay.delivery.outstanding import PATIENCE
 from gossamer.overlay.direct.core import Direct
 from gossamer.overlay.direct.messages import Holding, Portion, Taken, Wanted, Watch
-from gossamer.overlay.direct.plan import Payload
 from gossamer.overlay.direct.told import DIAL_AGAIN, Told
 from gossamer.trace import Rejected
 
@@ -34,6 +35,12 @@ class Two:
     """This node and one that takes everything."""
 
     version = 0
+
+    def __init__(self) -> None:
+        self.form = Packed(Schema.parse("temp INT"))
+
+    def packed(self, topic: str) -> Packed:
+        return self.form
 
     def takers(self, topic: str) -> list[Peer]:
         return [OTHER]
@@ -72,10 +79,9 @@ def machine() -> Owned:
     """It has sent one portion, which nobody has answered."""
     direct = Owned()
     direct.link(OTHER, LinkState.UP, Micros(0))
-    packed = Packed(Schema.parse("temp INT"))
     rows = msgspec.msgpack.encode([(1,)])
     batch = Batch("weather", ME, 1, 1, 1, 1, 0, 0, rows)
-    direct.publish(batch, Payload(batch, packed), packed, Micros(0))
+    direct.publish(batch, Micros(0))
     watch = next(
         send.message
         for send in direct.out
@@ -120,7 +126,9 @@ def test_a_node_behind_a_full_queue_is_not_silent(machine: Owned) -> None:
 
 @pytest.mark.parametrize("late", [3 * SECOND, 40 * SECOND])
 def test_a_node_that_wakes_up_late_does_not_blame_others_for_it(machine: Owned, late: int) -> None:
-    """A busy node finds answers in its sockets only after its timers: what it slept through is nobody's silence."""
+    """A busy node finds answers in its sockets only after its timers. The time in which it was busy
+    is no silence of others.
+    """
     slept = 0
     while slept < 2 * PATIENCE:
         now = Micros(machine.deadline + late)
@@ -149,9 +157,8 @@ def test_a_loop_that_is_always_a_little_late_still_cuts_off_who_is_silent(machin
     now = Micros(0)
     while now < 2 * PATIENCE:
         now = Micros(max(machine.deadline, now) + 10 * MILLISECOND)
-        machine.expect(
-            "weather", machine._sources["weather"].packed, now
-        )  # something is due all the time
+        # Something is due all the time.
+        machine.expect("weather", now)
         machine.wake(Micros(now + 10 * MILLISECOND))
         if cut(machine):
             break

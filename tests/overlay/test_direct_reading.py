@@ -12,7 +12,6 @@ from gossamer.overlay.batch import Batch
 from gossamer.overlay.direct import plan as planning
 from gossamer.overlay.direct.core import Direct
 from gossamer.overlay.direct.messages import Portion, Wanted
-from gossamer.overlay.direct.plan import Payload
 from gossamer.overlay.direct.reading import BURST, PAUSE, RATE, SLICE, Reading
 
 ME, GREEDY, HONEST = Peer(1), Peer(2), Peer(3)
@@ -20,7 +19,7 @@ LONG = 7000
 
 
 def read(it: Reading, until: int) -> tuple[dict[Peer, int], int]:
-    """What is read in this time: the number of filters of each peer, and the most at once."""
+    """The filters that are read in this time: their number for each peer, and the most at once."""
     found: dict[Peer, int] = {}
     most, now = 0, Micros(0)
     while it.deadline <= until:
@@ -81,8 +80,14 @@ def test_a_peer_that_comes_and_goes_has_no_more_read() -> None:
     assert read_in_all <= SLICE + LONG
 
 
-class Members:
+class View:
     version = 0
+
+    def __init__(self) -> None:
+        self.form = Packed(Schema.parse("n INT"))
+
+    def packed(self, topic: str) -> Packed:
+        return self.form
 
     def takers(self, topic: str) -> list[Peer]:
         return [GREEDY]
@@ -105,10 +110,9 @@ def test_a_filter_that_waits_passes_everything_and_passes_less_once_it_is_read(
         return understood(text, schema)
 
     monkeypatch.setattr(planning, "understood", counted)
-    packed = Packed(Schema.parse("n INT"))
-    direct = Direct(ME, 1, Members(), lambda *_: (1,), lambda *_: None, lambda *_: None, [])
+    direct = Direct(ME, 1, View(), lambda *_: (1,), lambda *_: None, lambda *_: None, [])
     direct.link(GREEDY, LinkState.UP, Micros(0))
-    direct.expect("t", packed, Micros(0))
+    direct.expect("t", Micros(0))
     direct.wake(Micros(0))
     session = direct._sources["t"].takers[GREEDY].session
     texts = [
@@ -122,7 +126,7 @@ def test_a_filter_that_waits_passes_everything_and_passes_less_once_it_is_read(
         """The events that go to the peer of one that has this value."""
         batch = Batch("t", ME, 1, now, 1, 1, 0, 0, msgspec.msgpack.encode([(value,)]))
         direct.out.clear()
-        direct.publish(batch, Payload(batch, packed), packed, now)
+        direct.publish(batch, now)
         direct.wake(Micros(now + 1))
         return sum(type(getattr(one, "message", None)) is Portion for one in direct.out)
 

@@ -17,7 +17,7 @@ from gossamer.cli.pipeline_verdicts import print_result
 from gossamer.pipeline import job, metrics, runs, stages, tables
 from gossamer.pipeline.contracts import check_schema
 from gossamer.pipeline.tables import TABLES
-from gossamer.sim import Config, Delivery, Outcome, Stay, Workload
+from gossamer.sim import Config, DeliveryRow, Outcome, Stay, Workload
 from pipeline.pages import assert_self_contained
 from pipeline.quick import Invoke
 
@@ -164,7 +164,7 @@ def assert_what_is_wrong_is_found(spark: SparkSession, out: Path) -> None:
         handed, subscribed = outcome.deliveries, outcome.subscriptions
         published = {each.event: each for each in outcome.publications}
 
-        def is_due(each: Delivery) -> bool:
+        def is_due(each: DeliveryRow) -> bool:
             one, told = subscribed[each.subscription], published[each.event]
             return (one.subscribed_at or 10**9) < told.published_at and (one.ended_at or 10**9) > (
                 told.completed_at or 10**9

@@ -12,7 +12,7 @@ pytest.importorskip("pyspark")
 from gossamer.pipeline import metrics, runs
 from gossamer.pipeline.contracts import check_rows, check_schema
 from gossamer.pipeline.tables import DELIVERIES, EXPECTED, LOADS, METRICS, RUNS
-from gossamer.sim import Delivery, Load, Outcome, Workload
+from gossamer.sim import DeliveryRow, Load, Outcome, Workload
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,9 +32,9 @@ def test_a_grid_with_a_good_a_bad_and_a_failed_run(spark: SparkSession) -> None:
 
         if row["seed"] == 2:
             raise ZeroDivisionError("no luck \udc80")
-        found = [Delivery(e, f, f % row["nodes"], 1500 * (1 + e), 1 + e) for e, f in PAIRS]
+        found = [DeliveryRow(e, f, f % row["nodes"], 1500 * (1 + e), 1 + e) for e, f in PAIRS]
         if row["seed"] == 1:
-            found = [found[0], found[1], found[1], Delivery(1, 1, 0, 9, 9)]
+            found = [found[0], found[1], found[1], DeliveryRow(1, 1, 0, 9, 9)]
         loads = [Load(node, 4, 1, node, 100) for node in range(row["nodes"])]
         outcome: Any = SimpleNamespace(
             digest="d", expected=3, delivered=3, missed=0, duplicate=0, spurious=0, copies=12,

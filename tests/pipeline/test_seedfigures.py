@@ -9,8 +9,8 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from gossamer.lab import book, seedfigures
-from gossamer.lab.book import Book
+from gossamer.lab import results, seedfigures
+from gossamer.lab.results import Results
 from gossamer.lab.studies import QUICK, Study
 
 
@@ -18,7 +18,7 @@ class Tables:
     """Rows of the tables, made by hand."""
 
     def __init__(self) -> None:
-        self.rows: dict[str, list[dict[str, Any]]] = {name: [] for name in book.READS}
+        self.rows: dict[str, list[dict[str, Any]]] = {name: [] for name in results.READS}
 
     def run(
         self,
@@ -43,17 +43,17 @@ class Tables:
             {"run": run, "name": name, "at": at, "count": count} for at, count in counts.items()
         ]
 
-    def book(self) -> Book:
-        return Book(self.rows)
+    def results(self) -> Results:
+        return Results(self.rows)
 
 
-def _static(noise: dict[int, int], hops: dict[int, int]) -> Book:
+def _static(noise: dict[int, int], hops: dict[int, int]) -> Results:
     tables = Tables()
     for routing in ("gossamer", "paper"):
         run = tables.run("skiplist", 1_000, workload="trace", routing=routing, events=2_500)
         tables.spread(run, "noise", noise)
         tables.spread(run, "hops", hops)
-    return tables.book()
+    return tables.results()
 
 
 def _value(figure: seedfigures.Figure, name: str) -> float:
@@ -97,7 +97,7 @@ def _dynamic(seeds: dict[int, int]) -> seedfigures.Figure:
             "skiplist", 1_000, workload="trace", routing=routing, grow_from=300, events=0
         )
         tables.spread(run, "hops", counts)
-    return seedfigures.dynamic(tables.book(), Study())
+    return seedfigures.dynamic(tables.results(), Study())
 
 
 def test_figure_5_beyond_the_bound() -> None:
@@ -128,7 +128,7 @@ def test_figure_3_degrees(degree: int, agrees: bool) -> None:
     tables = Tables()
     for hosts in QUICK.hosts:
         tables.spread(tables.run("tree", hosts), "degree", {1: hosts // 2, degree: hosts // 2})
-    figure = seedfigures.degrees(tables.book(), QUICK)
+    figure = seedfigures.degrees(tables.results(), QUICK)
     assert figure.agrees is agrees
     assert figure.numbers[0].found == degree
     assert figure.numbers[0].stated == 3.0
@@ -149,17 +149,21 @@ def test_figure_4_area(contacted: tuple[int, int], agrees: bool) -> None:
                     "contacted": contacted[number],
                 }
             )
-    figure = seedfigures.area(tables.book(), QUICK)
+    figure = seedfigures.area(tables.results(), QUICK)
     assert figure.agrees is agrees
     assert _value(figure, "hosts contacted by a change, mean") == sum(contacted) / 2
     assert _value(figure, "mean area, largest network") == 3.5
 
 
 def test_arithmetic() -> None:
-    assert book.fit([(2, 1.0), (4, 3.0), (8, 5.0)]) == pytest.approx((2.0, -1.0, 1.0))
-    assert book.mean({1: 1, 3: 3}) == 2.5
-    assert [book.percentile({1: 50, 2: 49, 9: 1}, share) for share in (0.5, 0.99, 1.0)] == [1, 2, 9]
-    assert book.mode({4: 3, 2: 3, 9: 1}) == 2
+    assert results.fit([(2, 1.0), (4, 3.0), (8, 5.0)]) == pytest.approx((2.0, -1.0, 1.0))
+    assert results.mean({1: 1, 3: 3}) == 2.5
+    assert [results.percentile({1: 50, 2: 49, 9: 1}, share) for share in (0.5, 0.99, 1.0)] == [
+        1,
+        2,
+        9,
+    ]
+    assert results.mode({4: 3, 2: 3, 9: 1}) == 2
 
 
 def test_runs_are_found_by_what_they_were_told() -> None:
@@ -167,7 +171,7 @@ def test_runs_are_found_by_what_they_were_told() -> None:
     tables.run("interest", 8, 6, rate=10)
     tables.run("interest", 8, 6, status="failed")
     tables.run("interest", 8, 3)
-    read = tables.book()
+    read = tables.results()
     assert [row["run"] for row in read.runs("interest", size=8, parameter=6)] == [0]
     assert [row["run"] for row in read.runs("interest", size=8)] == [0, 2]
     assert [row["run"] for row in read.runs("interest", rate=10)] == [0]
@@ -182,11 +186,11 @@ def test_a_figure_that_lacks_its_run_says_which_failed() -> None:
     tables = Tables()
     # No run failed, so the fault is ours.
     with pytest.raises(IndexError):
-        reproduce.drawn(tables.book(), QUICK)
+        reproduce.drawn(tables.results(), QUICK)
     tables.run("tree", 10, status="ok")
     tables.run("skiplist", QUICK.filters, status="failed")
     tables.rows["grid"][1]["error"] = "ConfigError: no trace"
     with pytest.raises(
         JobError, match=r"1 of 2 runs failed.*ConfigError: no trace; again: replay 1"
     ):
-        reproduce.drawn(tables.book(), QUICK)
+        reproduce.drawn(tables.results(), QUICK)

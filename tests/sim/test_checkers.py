@@ -11,7 +11,7 @@ import pytest
 from gossamer.filters import Event
 from gossamer.machine import Deliver, Effect, LinkState, Message, Micros, Peer, Send
 from gossamer.node.core import NodeCore
-from gossamer.node.local import Local, Subscription
+from gossamer.node.local import Local, LocalSubscription
 from gossamer.overlay.batch import Batch, Report
 from gossamer.overlay.delivery.lives import Lives
 from gossamer.sim import Config, Outcome
@@ -134,7 +134,7 @@ class Miscounts(NodeCore):
 class _CountsTheGone(Local):
     """Reports what a subscription discards when it ends as if its consumer had it."""
 
-    def _discard(self, subscription: Subscription) -> None:
+    def _discard(self, subscription: LocalSubscription) -> None:
         before = {what: entry.matched for what, entry in self._held.items()}
         super()._discard(subscription)
         for what, matched in before.items():

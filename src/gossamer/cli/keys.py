@@ -403,6 +403,7 @@ def _show_node(directory: Path, as_json: bool) -> int:
                 "state": state,
                 **_plain(identity),
                 "revoked": found.revoked,
+                "revocations_signed": found.listed_at,
             }
         )
     else:
@@ -413,7 +414,9 @@ def _show_node(directory: Path, as_json: bool) -> int:
         click.echo(
             f"may publish {_words(identity.publish)}; may subscribe {_words(identity.subscribe)}"
         )
-        click.echo(f"knows of {found.revoked} revoked certificates")
+        signed = found.listed_at
+        when = f", by a list of {_date(int(signed))}" if signed is not None else ""
+        click.echo(f"knows of {found.revoked} revoked certificates{when}")
     return 0
 
 

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from gossamer.cli.bars import Stages
 from gossamer.cli.common import F, json_option
 from gossamer.cli.pipeline_verdicts import plain_result, print_result, print_verdict
+from gossamer.cli.plain import json_line, plain_all, plain_console
 from gossamer.pipeline import masters
 from gossamer.pipeline.session import conf_for
 
@@ -383,11 +383,13 @@ def show(table: str, out: Path, limit: int, as_json: bool) -> None:
         rows, count = job.show(table, out, limit)
     if as_json:
         for row in rows:
-            click.echo(msgspec.json.encode(row).decode())
+            click.echo(json_line(row))
         return
-    _print_rows(
-        [{name: "" if value is None else str(value) for name, value in row.items()} for row in rows]
-    )
+    # A table may have texts of peers, for example in the quarantine.
+    texts = [
+        {name: "" if value is None else str(value) for name, value in row.items()} for row in rows
+    ]
+    _print_rows(plain_all(texts))
     click.echo(f"{len(rows):,} of {count:,} rows")
 
 
@@ -466,7 +468,7 @@ def verify(
         if report is not None:
             write_demo(verdict, report, {"traces": str(traces)}, sample=False)
     if as_json:
-        click.echo(msgspec.json.encode({"ok": verdict.ok, **msgspec.to_builtins(verdict)}).decode())
+        click.echo(json_line({"ok": verdict.ok, **msgspec.to_builtins(verdict)}))
     else:
         print_verdict(verdict)
     ctx.exit(0 if verdict.ok else 1)
@@ -474,7 +476,7 @@ def verify(
 
 def _print_rows(rows: list[dict[str, str]]) -> None:
     """Print a table if it fits the terminal, or else one value on each line."""
-    console = Console()
+    console = plain_console()
     names = list(rows[0]) if rows else []
     if sum(2 + max(len(name), *(len(row[name]) for row in rows)) for name in names) > console.width:
         for row in rows:
@@ -482,7 +484,7 @@ def _print_rows(rows: list[dict[str, str]]) -> None:
         return
     table = Table(*names, box=None, pad_edge=False)
     for row in rows:
-        table.add_row(*(escape(value) for value in row.values()))
+        table.add_row(*row.values())
     console.print(table)
 
 

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gossamer.cli.plain import plain
+
 if TYPE_CHECKING:
     from gossamer.pipeline.stages import Result
     from gossamer.pipeline.verify import Counts, Verdict
@@ -97,8 +99,10 @@ def print_verdict(verdict: Verdict) -> None:
     _print_worst(verdict)
     for example in verdict.examples:
         click.echo(
-            f"  {example.what}: event {example.event} {example.values} at {example.node}, "
-            f"filter {example.filter}"
+            plain(
+                f"  {example.what}: event {example.event} {example.values} at {example.node}, "
+                f"filter {example.filter}"
+            )
         )
 
 
@@ -114,7 +118,7 @@ def _print_worst(verdict: Verdict) -> None:
     ]
     for found in (nodes, each):
         for where, faults in found[:WORST]:
-            click.echo(f"  {where}: {faults}")
+            click.echo(plain(f"  {where}: {faults}"))
         if len(found) > WORST:
             click.echo(f"  and {len(found) - WORST:,} more")
 

@@ -22,7 +22,7 @@ from msgspec import Struct
 from pyspark.sql import DataFrame, SparkSession
 
 import gossamer
-from gossamer.lab import book, grid, models, seedfigures, studies
+from gossamer.lab import grid, models, results, seedfigures, studies
 from gossamer.lab.seedfigures import Figure
 from gossamer.lab.skiplist.workload import SAMPLE
 from gossamer.lab.studies import Study
@@ -77,12 +77,12 @@ def run(
     png: bool = True,
 ) -> Result:
     outcomes = job.run(spark, out, plan(out, study, on_wave, png=png), on_stage)
-    read = book.read(out)
+    read = results.read(out)
     failed = [row["replay"] for row in read.grid if row["status"] != "ok"]
     return Result(out, out / "report.html", outcomes, drawn(read, study), len(read.grid), failed)
 
 
-def drawn(read: book.Book, study: Study) -> list[Figure]:
+def drawn(read: results.Results, study: Study) -> list[Figure]:
     """All figures.
 
     If a figure lacks its run, the error names the first failed run and the command that repeats it.
@@ -103,7 +103,7 @@ def plan(
     out: Path, study: Study, on_wave: grid.OnWave = lambda done, all: None, *, png: bool = True
 ) -> tuple[Stage, ...]:
     drawn = (
-        *(f"gossamer.lab.{name}" for name in ("seedfigures", "book", "reproduce", "studies")),
+        *(f"gossamer.lab.{name}" for name in ("seedfigures", "results", "reproduce", "studies")),
         *(f"gossamer.pipeline.{name}" for name in ("charts", "drawing", "pages")),
     )
     return (
@@ -112,7 +112,7 @@ def plan(
         Stage(
             "figures",
             lambda step: _figures(step, study, png=png),
-            reads=tuple(tables.TABLES[name] for name in book.READS),
+            reads=tuple(tables.TABLES[name] for name in results.READS),
             writes=(tables.FIGURES,),
             products=("report.html", "charts", "csv"),
             settings=[msgspec.to_builtins(study), png],
@@ -122,7 +122,7 @@ def plan(
 
 
 def _figures(step: Step, study: Study, *, png: bool) -> Mapping[str, DataFrame]:
-    read = book.read(step.out)
+    read = results.read(step.out)
     found = drawn(read, study)
     charts = step.product("charts")
     charts.mkdir()
@@ -157,7 +157,7 @@ def _csv(step: Step) -> None:
 # ---------------------------------------------------------------------------------- page
 
 
-def write_page(path: Path, study: Study, drawn: Sequence[Figure], read: book.Book) -> Path:
+def write_page(path: Path, study: Study, drawn: Sequence[Figure], read: results.Results) -> Path:
     compared = [figure for figure in drawn if figure.agrees is not None]
     agreed = sum(bool(figure.agrees) for figure in compared)
     bad = [row for row in read.grid if row["status"] != "ok"]
@@ -238,7 +238,7 @@ def _card(figure: Figure) -> str:
     )
 
 
-def _made(study: Study, read: book.Book) -> str:
+def _made(study: Study, read: results.Results) -> str:
     counts: dict[tuple[str, str], list[int]] = {}
     for row in read.grid:
         counts.setdefault((row["overlay"], row["fault"]), []).append(row["size"])

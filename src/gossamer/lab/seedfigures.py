@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from gossamer.lab.book import Book, Row, fit, mean, mode, percentile
+from gossamer.lab.results import Results, Row, fit, mean, mode, percentile
 from gossamer.lab.studies import ROUTINGS, Study
 from gossamer.pipeline import charts
 from gossamer.pipeline.charts import Mark
@@ -56,7 +56,7 @@ class Figure(Struct, frozen=True):
 # ------------------------------------------------------------------------------- seed 001
 
 
-def _static(book: Book, study: Study, workload: str) -> dict[str, Row]:
+def _static(results: Results, study: Study, workload: str) -> dict[str, Row]:
     found = {}
     for routing in ROUTINGS:
         told: dict[str, Any] = {
@@ -65,14 +65,14 @@ def _static(book: Book, study: Study, workload: str) -> dict[str, Row]:
             "routing": routing,
             "events": study.events,
         }
-        found[routing] = book.runs("skiplist", **told)[0]
+        found[routing] = results.runs("skiplist", **told)[0]
     return found
 
 
-def noise(book: Book, study: Study, workload: str) -> Figure:
-    runs = _static(book, study, workload)
+def noise(results: Results, study: Study, workload: str) -> Figure:
+    runs = _static(results, study, workload)
     real = workload == "trace"
-    spreads = {routing: book.spread(run, "noise") for routing, run in runs.items()}
+    spreads = {routing: results.spread(run, "noise") for routing, run in runs.items()}
     level = round(0.0048 * study.events)
     most = max(
         [round(0.012 * study.events), *(percentile(spread, 0.999) for spread in spreads.values())]
@@ -149,13 +149,13 @@ def noise(book: Book, study: Study, workload: str) -> Figure:
     )
 
 
-def hops(book: Book, study: Study, workload: str) -> Figure:
-    runs = _static(book, study, workload)
+def hops(results: Results, study: Study, workload: str) -> Figure:
+    runs = _static(results, study, workload)
     real = workload == "trace"
     bound = math.log2(study.filters)
     marks = [Mark(4, "the seed's most: 4", True), Mark(bound, f"log2 {study.filters:,}", True)]
     title = f"Hops until delivered or discarded, {'real' if real else 'synthetic'} trace"
-    spreads = {routing: book.spread(run, "hops") for routing, run in runs.items()}
+    spreads = {routing: results.spread(run, "hops") for routing, run in runs.items()}
     drawing = _hops_chart(title, spreads, marks, "events")
     numbers = []
     for routing, spread in spreads.items():
@@ -225,12 +225,12 @@ def _hops_chart(
     return charts.bars(title, labels, series, "hops", what, marks=marks)
 
 
-def dynamic(book: Book, study: Study) -> Figure:
+def dynamic(results: Results, study: Study) -> Figure:
     runs = {
-        r: book.runs("skiplist", size=study.filters, grow_from=study.grow_from, routing=r)[0]
+        r: results.runs("skiplist", size=study.filters, grow_from=study.grow_from, routing=r)[0]
         for r in ROUTINGS
     }
-    spreads = {routing: book.spread(run, "hops") for routing, run in runs.items()}
+    spreads = {routing: results.spread(run, "hops") for routing, run in runs.items()}
     bounds = math.log2(study.grow_from), math.log2(study.filters)
     # The seed cuts its decimals off: 8.22, 9.96.
     stated = [f"{math.floor(100 * bound) / 100:.2f}" for bound in bounds]
@@ -297,14 +297,14 @@ def dynamic(book: Book, study: Study) -> Figure:
 # ------------------------------------------------------------------------------- seed 002
 
 
-def degrees(book: Book, study: Study) -> Figure:
+def degrees(results: Results, study: Study) -> Figure:
     shown = sorted({study.hosts[0], study.hosts[len(study.hosts) // 2], study.hosts[-1]})
     shares: dict[int, dict[int, float]] = {}
     highest = 0
     for hosts in study.hosts:
         counts: dict[int, int] = {}
-        for run in book.runs("tree", size=hosts):
-            for degree, count in book.spread(run, "degree").items():
+        for run in results.runs("tree", size=hosts):
+            for degree, count in results.spread(run, "degree").items():
                 counts[degree] = counts.get(degree, 0) + count
         highest = max(highest, *counts)
         shares[hosts] = {
@@ -335,18 +335,18 @@ def degrees(book: Book, study: Study) -> Figure:
         f"are leaves or have three: "
         f"{'as the seed says' if agrees else 'unlike the seed'}."
     )
-    replay = book.runs("tree", size=study.hosts[-1])[0]["replay"]
+    replay = results.runs("tree", size=study.hosts[-1])[0]["replay"]
     drawing = charts.bars(title, labels, series, "degree", "percent of hosts")
     return Figure("002-3", title, says, drawing, numbers, sentence, agrees, replay)
 
 
-def area(book: Book, study: Study) -> Figure:
+def area(results: Results, study: Study) -> Figure:
     series: dict[str, list[tuple[float, float]]] = {
         f"{what}, {how}": [] for what in ("join", "leave") for how in ("mean", "most")
     }
     contacted: list[int] = []
     for hosts in study.hosts:
-        changes = book.changes(book.runs("tree", size=hosts))
+        changes = results.changes(results.runs("tree", size=hosts))
         contacted += [row["contacted"] for row in changes]
         for what in ("join", "leave"):
             areas = [row["area"] for row in changes if row["what"] == what]
@@ -378,7 +378,7 @@ def area(book: Book, study: Study) -> Figure:
         f"{last:.1f} in one of {study.hosts[-1]}"
         f"{': it stays low' if last <= first + 2 else ''}."
     )
-    replay = book.runs("tree", size=study.hosts[-1])[0]["replay"]
+    replay = results.runs("tree", size=study.hosts[-1])[0]["replay"]
     drawing = charts.line(title, series, "hosts", "hosts in the area")
     return Figure("002-4", title, says, drawing, numbers, sentence, agrees, replay)
 
@@ -386,23 +386,23 @@ def area(book: Book, study: Study) -> Figure:
 # ------------------------------------------------------------------------------- seed 000
 
 
-def _plain_interest(book: Book, size: int, parameter: int = 6) -> Row:
+def _plain_interest(results: Results, size: int, parameter: int = 6) -> Row:
     found = [
         run
-        for run in book.runs("interest", size=size, parameter=parameter)
+        for run in results.runs("interest", size=size, parameter=parameter)
         if "rate" not in run["told"]
     ]
     return found[0]
 
 
-def propagation(book: Book, study: Study) -> Figure:
+def propagation(results: Results, study: Study) -> Figure:
     hops_of, ms_of = [], []
     for nodes in study.nodes:
-        news = book.news(_plain_interest(book, nodes))
+        news = results.news(_plain_interest(results, nodes))
         hops_of.append((float(nodes), sum(row["hops"] for row in news) / len(news)))
         ms_of.append((float(nodes), sum(row["latency_us"] for row in news) / len(news) / 1000))
     modelled = [
-        (float(size), mean(book.model("interest", "rounds", size=size))) for size in study.models
+        (float(size), mean(results.model("interest", "rounds", size=size))) for size in study.models
     ]
     slope, start, explained = fit(hops_of)
     ends = [min(study.nodes), max(study.nodes)]
@@ -443,17 +443,17 @@ def propagation(book: Book, study: Study) -> Figure:
         numbers,
         sentence,
         agrees,
-        _plain_interest(book, study.nodes[-1])["replay"],
+        _plain_interest(results, study.nodes[-1])["replay"],
     )
 
 
-def traffic(book: Book, study: Study) -> Figure:
+def traffic(results: Results, study: Study) -> Figure:
     series: dict[str, list[tuple[float, float]]] = {"differences": [], "whole interests": []}
     for rate in study.rates:
         for news, name in (("diff", "differences"), ("whole", "whole interests")):
-            run = book.runs("interest", size=study.rate_nodes, rate=rate, news=news)[0]
-            series[name].append((float(rate), book.measure(run, "bytes_amortised")))
-    lone = book.runs("interest", size=study.rate_nodes, rate=study.rates[0], news="diff")[0]
+            run = results.runs("interest", size=study.rate_nodes, rate=rate, news=news)[0]
+            series[name].append((float(rate), results.measure(run, "bytes_amortised")))
+    lone = results.runs("interest", size=study.rate_nodes, rate=study.rates[0], news="diff")[0]
     title = f"Bytes into a node for each change, {study.rate_nodes} nodes"
     drawing = charts.line(
         title, series, "changes a second in the whole network", "bytes a change", log_x=True
@@ -463,8 +463,8 @@ def traffic(book: Book, study: Study) -> Figure:
         for diff, whole in zip(series["differences"], series["whole interests"], strict=True)
     ]
     hashed, named = (
-        book.measure(lone, "bytes_per_change"),
-        book.measure(lone, "bytes_per_change_names"),
+        results.measure(lone, "bytes_per_change"),
+        results.measure(lone, "bytes_per_change_names"),
     )
     numbers = (
         Number(
@@ -507,12 +507,12 @@ def traffic(book: Book, study: Study) -> Figure:
     return Figure("000-bytes", title, says, drawing, numbers, sentence, agrees, lone["replay"])
 
 
-def robustness(book: Book, study: Study) -> Figure:
+def robustness(results: Results, study: Study) -> Figure:
     series: dict[str, list[tuple[float, float]]] = {}
     for k in study.robust_ks:
         which = {"size": study.robust_nodes, "parameter": k}
         left, reached = (
-            book.model("robustness", what, **which) for what in ("survivors", "reached")
+            results.model("robustness", what, **which) for what in ("survivors", "reached")
         )
         series[f"K = {k}"] = [(float(at), 100 * reached[at] / left[at]) for at in sorted(left)]
     title = f"Survivors that still hear, {study.robust_nodes:,} nodes"
@@ -524,12 +524,14 @@ def robustness(book: Book, study: Study) -> Figure:
         crashed.append(
             (
                 k,
-                book.runs("interest", "crashes", size=study.crash_nodes, parameter=k)[0]["status"]
+                results.runs("interest", "crashes", size=study.crash_nodes, parameter=k)[0][
+                    "status"
+                ]
                 == "ok",
             )
         )
         connected.append(
-            (k, book.measure(_plain_interest(book, study.ks_nodes, k), "vertex_connectivity"))
+            (k, results.measure(_plain_interest(results, study.ks_nodes, k), "vertex_connectivity"))
         )
     numbers = (
         *(
@@ -562,7 +564,7 @@ def robustness(book: Book, study: Study) -> Figure:
         )
         + "."
     )  # fmt: skip
-    replay = book.runs("interest", "crashes", size=study.crash_nodes, parameter=study.ks[-1])[0][
+    replay = results.runs("interest", "crashes", size=study.crash_nodes, parameter=study.ks[-1])[0][
         "replay"
     ]
     return Figure("000-k", title, says, drawing, numbers, sentence, agrees, replay)
@@ -571,14 +573,14 @@ def robustness(book: Book, study: Study) -> Figure:
 # ------------------------------------------------------------------------ beyond the seeds
 
 
-def scale(book: Book, study: Study) -> Figure:
+def scale(results: Results, study: Study) -> Figure:
     planes = (
         ("skiplist", "hops", "skip list: hops"),
         ("interest", "rounds", "interest: rounds"),
         ("tree", "depth", "tree: depth"),
     )
     series = {
-        name: [(float(size), mean(book.model(plane, what, size=size))) for size in study.models]
+        name: [(float(size), mean(results.model(plane, what, size=size))) for size in study.models]
         for plane, what, name in planes
     }
     title = f"The three planes up to {study.models[-1]:,} nodes"
@@ -586,7 +588,7 @@ def scale(book: Book, study: Study) -> Figure:
     largest = study.models[-1]
     numbers = []
     for plane, what, name in planes:
-        spread = book.model(plane, what, size=largest)
+        spread = results.model(plane, what, size=largest)
         slope = fit(series[name])[0]
         numbers += [
             Number(f"{name}, mean of {largest:,}", mean(spread)),
@@ -594,13 +596,13 @@ def scale(book: Book, study: Study) -> Figure:
             Number(f"{name}, more for each doubling", slope),
         ]
     most = {
-        what: 100 * max(book.model("skiplist", what, size=largest)) / study.model_walks
+        what: 100 * max(results.model("skiplist", what, size=largest)) / study.model_walks
         for what in ("noise", "load")
     }
     numbers += [
         Number("skip list: noise of the hottest entry", most["noise"], None, "%"),
         Number("skip list: load of the busiest entry", most["load"], None, "%"),
-        Number("tree: highest degree", max(book.model("tree", "degree", size=largest))),
+        Number("tree: highest degree", max(results.model("tree", "degree", size=largest))),
     ]
     value = {number.name: number.found for number in numbers}
     growths = [value[f"{name}, more for each doubling"] for _, _, name in planes]
@@ -621,12 +623,12 @@ def scale(book: Book, study: Study) -> Figure:
                   None, f"gossamer pipeline models --size {largest} --out models")  # fmt: skip
 
 
-SEEDS: tuple[tuple[str, str, tuple[Callable[[Book, Study], Figure], ...]], ...] = (
+SEEDS: tuple[tuple[str, str, tuple[Callable[[Results, Study], Figure], ...]], ...] = (
     ("001", "GosSkip: content filters in a gossiped skip list", (
-        lambda book, study: noise(book, study, "trace"),
-        lambda book, study: noise(book, study, "synthetic"),
-        lambda book, study: hops(book, study, "trace"),
-        lambda book, study: hops(book, study, "synthetic"),
+        lambda results, study: noise(results, study, "trace"),
+        lambda results, study: noise(results, study, "synthetic"),
+        lambda results, study: hops(results, study, "trace"),
+        lambda results, study: hops(results, study, "synthetic"),
         dynamic)),
     ("002", "A dispatch tree over a distributed hash table", (degrees, area)),
     ("000", "Interest views over a K-connected overlay", (propagation, traffic, robustness)),
@@ -634,6 +636,6 @@ SEEDS: tuple[tuple[str, str, tuple[Callable[[Book, Study], Figure], ...]], ...] 
 )  # fmt: skip
 
 
-def figures(book: Book, study: Study) -> list[Figure]:
+def figures(results: Results, study: Study) -> list[Figure]:
     """All figures, in the order of the report."""
-    return [make(book, study) for _, _, makes in SEEDS for make in makes]
+    return [make(results, study) for _, _, makes in SEEDS for make in makes]

@@ -26,7 +26,7 @@ from msgspec import to_builtins
 from gossamer.filters import EventError, Schema, event_of, from_plain
 from gossamer.net.admin import REQUEST_MAX
 from gossamer.net.errors import NodeError
-from gossamer.net.receipt import BatchDone, BatchReceipt
+from gossamer.net.publishing import BatchDone, BatchReceipt
 from gossamer.net.sample import sample
 from gossamer.node import RouteError, TopicError
 from gossamer.trace import hex_peer

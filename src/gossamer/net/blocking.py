@@ -23,11 +23,11 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from gossamer.filters import Event
 from gossamer.net import node as fabric
-from gossamer.net import receipt as fabric_receipt
+from gossamer.net import publishing as fabric_receipt
+from gossamer.net.arguments import check_timeout
 from gossamer.net.errors import NodeError
-from gossamer.net.named import check_timeout
 from gossamer.net.node import DRAIN_SECONDS, Done
-from gossamer.net.receipt import BatchDone
+from gossamer.net.publishing import BatchDone
 from gossamer.net.view import Change, Interested
 
 # The most events that cross at a time.

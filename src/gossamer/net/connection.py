@@ -38,6 +38,7 @@ from gossamer.node.wire import (
     Frame,
     Hello,
     Memory,
+    Pieces,
     Ping,
     Pong,
     Revocations,
@@ -134,7 +135,8 @@ class Connection(asyncio.BufferedProtocol):
         self._event_bytes = 0
         self._paused = False
         self._full = self._doubted = False
-        self._scheduled = False
+        # A write at the end of this turn.
+        self._scheduled: asyncio.Handle | None = None
         self._heard = self._window = self.loop.time()
         # The bytes that had come by then.
         self._heard_bytes = 0
@@ -170,7 +172,8 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.write(self._tls.take())
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        room = self._unframer.room() if self._tls is None else None
+        unframer = self._unframer
+        room = unframer.room() if unframer.place is not None and self._tls is None else None
         self._fills = room is not None
         return self.driver.scratch if room is None else room
 
@@ -247,15 +250,18 @@ class Connection(asyncio.BufferedProtocol):
         A dribble is no sign of life, and a flood ends the connection.
         """
         now, limits = self.loop.time(), self.driver.guard.limits
+        volume, sharing = self.bytes_in, self._sharing
+        if sharing is not None and sharing.bytes_in:
+            volume = self._volume
         if messages or self.bytes_in - self._heard_bytes >= DRIBBLE_BYTES:
             self._heard, self._heard_bytes = now, self.bytes_in
         self._messages_in += messages
         self._frames += messages
         if now - self._window > limits.window:
-            self._window, self._messages_in, self._bytes_before = now, messages, self._volume - size
+            self._window, self._messages_in, self._bytes_before = now, messages, volume - size
         if self._messages_in > limits.messages * limits.window:
             raise WireError("flood", f"more than {limits.messages} messages a second")
-        if self._volume - self._bytes_before > limits.bytes * limits.window:
+        if volume - self._bytes_before > limits.bytes * limits.window:
             raise WireError("flood", f"more than {limits.bytes} bytes a second")
 
     def eof_received(self) -> bool:
@@ -391,8 +397,9 @@ class Connection(asyncio.BufferedProtocol):
             if self.closed:
                 # The machine has been told that the link is down.
                 return
-        if self._sharing is not None and (owed := self._sharing.owed()):
-            self.send(owed, is_event=False)
+        sharing = self._sharing
+        if sharing is not None and sharing.copied != sharing.told:
+            self.send(sharing.owed(), is_event=False)
         if reports:
             # Reports come after the other messages, and the owner is told at once: publishers wait
             # for them when their window is full.
@@ -439,7 +446,8 @@ class Connection(asyncio.BufferedProtocol):
         if driver.links.get(peer) is self:
             for report in reports:
                 driver.received(peer, report)
-            driver.tell()
+            # The timer waits for ``settle_soon``.
+            driver.after()
             driver.settle_soon()
 
     def send(self, frame: Frame, *, is_event: bool) -> bool:
@@ -463,9 +471,8 @@ class Connection(asyncio.BufferedProtocol):
             if self._control_bytes > CONTROL_QUEUE_BYTES:
                 self.close("stalled", "the peer does not read")
                 return True
-        if not self._scheduled and not self._paused:
-            self._scheduled = True
-            self.loop.call_soon(self._write)
+        if self._scheduled is None and not self._paused:
+            self._scheduled = self.loop.call_soon(self._write)
         return True
 
     def _write(self, *, last: bool = False) -> None:
@@ -473,7 +480,7 @@ class Connection(asyncio.BufferedProtocol):
 
         With ``last`` it is the last write, so nothing waits for room in memory.
         """
-        self._scheduled = False
+        self._scheduled = None
         transport, tls, sharing = self._transport, self._tls, self._sharing
         if (
             self.closed
@@ -488,20 +495,32 @@ class Connection(asyncio.BufferedProtocol):
             pieces: list[Bytes] = []
             size = 0
             while self._control and size < SOCKET_HIGH_WATER:
-                size += (taken := self._take(self._control, pieces))
-                self._control_bytes -= taken
+                frame = self._control.popleft()
+                if isinstance(frame, bytes):
+                    pieces.append(frame)
+                else:
+                    pieces += frame.pieces
+                size += len(frame)
+                self._control_bytes -= len(frame)
             while self._events and size < SOCKET_HIGH_WATER:
-                lies = sharing.instead(self._events[0]) if sharing is not None and not last else b""
+                lies: bytes | None = b""
+                frame = self._events[0]
+                if type(frame) is Pieces and sharing is not None and not last:
+                    lies = sharing.instead(frame)
                 if lies is None:
                     waits = True
                     break
+                self._events.popleft()
+                self._event_bytes -= len(frame)
                 if lies:
-                    self._event_bytes -= len(self._events.popleft())
                     pieces.append(lies)
                     size += len(lies)
                     continue
-                size += (taken := self._take(self._events, pieces))
-                self._event_bytes -= taken
+                if isinstance(frame, bytes):
+                    pieces.append(frame)
+                else:
+                    pieces += frame.pieces
+                size += len(frame)
             if not size:
                 break
             self.bytes_out += size
@@ -530,16 +549,6 @@ class Connection(asyncio.BufferedProtocol):
             self._full = False
             self.driver.link_changed(self, LinkState.READY)
 
-    @staticmethod
-    def _take(queue: deque[Frame], pieces: list[Bytes]) -> int:
-        """Moves the first frame, and returns its size."""
-        frame = queue.popleft()
-        if isinstance(frame, bytes):
-            pieces.append(frame)
-        else:
-            pieces += frame.pieces
-        return len(frame)
-
     def ping(self, *, last: bool = False) -> None:
         """Asks whether the peer is there.
 
@@ -551,7 +560,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def flush(self) -> None:
         """Writes the waiting frames now, and not at the end of this turn."""
-        if self._scheduled and not self._paused:
+        if self._scheduled is not None and not self._paused:
+            self._scheduled.cancel()
             self._write()
 
     def close(self, reason: str, detail: str = "") -> None:

@@ -40,7 +40,7 @@ from gossamer.net.limits import PeerLimits
 from gossamer.net.spin import Spin
 from gossamer.net.tally import Tally
 from gossamer.node.rights import Identity, Rights
-from gossamer.node.wire import MAGIC, MISCONDUCT, VERSION, AnyMessage, Hello, framed
+from gossamer.node.wire import MAGIC, MISCONDUCT, VERSION, AnyMessage, Hello, encode, framed
 
 # The most bytes that are read at once.
 SCRATCH_BYTES = 256 << 10
@@ -110,7 +110,9 @@ class Driver:
         self.closing = False
         # The bytes of connections that are gone.
         self.closed_bytes_in = self.closed_bytes_out = 0
-        self._deliver, self._after = deliver, after
+        # Tells the owner about calls to the machine.
+        self.after = after
+        self._deliver = deliver
         self._disk, self._writer = disk, writer
         if disk is not None:
             disk.lost = self._unstored
@@ -150,55 +152,48 @@ class Driver:
         """Carries out effects, and then tells the machine of full queues and broken links."""
         if not effects:
             return
-        if self._performing:
-            self._carry_out(effects)
-            return
-        self._performing = True
+        is_inner, self._performing = self._performing, True
         try:
-            self._carry_out(effects)
-            while self._answers:
+            for effect in effects:
+                kind = type(effect)
+                if kind is Send:
+                    self._send(effect)  # type: ignore[arg-type]
+                elif kind is Deliver:
+                    self._deliver(effect)  # type: ignore[arg-type]
+                elif kind is Note:
+                    self._note(effect.record)  # type: ignore[union-attr]
+                elif kind is Store:
+                    self._store(effect)  # type: ignore[arg-type]
+                elif kind is Dial:
+                    self.dial(effect.address, effect.expected)  # type: ignore[union-attr]
+                elif kind is Hangup:
+                    link = self.links.get(effect.peer)  # type: ignore[union-attr]
+                    # The link does not close inside of the machine's own effects. DOWN follows
+                    # later.
+                    if link is not None:
+                        self.loop.call_soon(link.close, "unlinked")
+            while self._answers and not is_inner:
                 self._answer(*self._answers.popleft())
         finally:
-            self._performing = False
+            self._performing = is_inner
 
     def _answer(self, peer: Peer, what: LinkState | Message) -> None:
         if isinstance(what, LinkState):
-            self._carry_out(self.machine.link(peer, what, self.now()))
+            self.perform(self.machine.link(peer, what, self.now()))
             self.changed(peer, what)
         # Otherwise the machine has been told that the link is down.
         elif peer in self.links:
             self.counters["refused_messages"] += 1
-            self._carry_out(self.machine.refused(peer, what, self.now()))
-
-    def _carry_out(self, effects: list[Effect]) -> None:
-        for effect in effects:
-            kind = type(effect)
-            if kind is Send:
-                self._send(effect)  # type: ignore[arg-type]
-            elif kind is Deliver:
-                self._deliver(effect)  # type: ignore[arg-type]
-            elif kind is Note:
-                self._note(effect.record)  # type: ignore[union-attr]
-            elif kind is Store:
-                self._store(effect)  # type: ignore[arg-type]
-            elif kind is Dial:
-                self.dial(effect.address, effect.expected)  # type: ignore[union-attr]
-            elif kind is Hangup:
-                link = self.links.get(effect.peer)  # type: ignore[union-attr]
-                # The link does not close inside of the machine's own effects. DOWN follows later.
-                if link is not None:
-                    self.loop.call_soon(link.close, "unlinked")
+            self.perform(self.machine.refused(peer, what, self.now()))
 
     def settle(self) -> None:
         """Tells the owner about calls to the machine, and sets the timer by the machine's
         deadline.
         """
-        self._after()
-        self._plan(self.machine.deadline)
-
-    def tell(self) -> None:
-        """Tells the owner about calls to the machine, and leaves the timer to ``settle_soon``."""
-        self._after()
+        self.after()
+        deadline = self.machine.deadline
+        if deadline < self._timer_at:
+            self._plan(deadline)
 
     def settle_soon(self) -> None:
         """As ``settle``, once and a little later. The consumers of the latest events run first."""
@@ -208,16 +203,16 @@ class Driver:
 
     def _settle(self) -> None:
         self._settling = False
-        if not self.closing:
-            self.settle()
+        if self.closing:
+            return
+        self.after()
+        deadline = self.machine.deadline
+        # A timer that is too early stays, because most deadlines move away before they are reached.
+        if deadline < self._timer_at:
+            self._plan(deadline)
 
     def _plan(self, deadline: Micros) -> None:
-        """Makes sure that the driver is awake at the deadline.
-
-        A timer that is too early stays, because most deadlines move away before they are reached.
-        """
-        if deadline >= self._timer_at:
-            return
+        """Makes sure that the driver is awake at a deadline that is earlier than the timer."""
         now = self.now()
         if deadline <= now:
             if not self.soon:
@@ -259,13 +254,14 @@ class Driver:
         self.perform(self.machine.wake(now))
         deadline = self.machine.deadline
         assert deadline > now, "a machine's deadline must lie ahead after wake()"
-        self._after()
-        self._plan(deadline)
+        self.after()
+        if deadline < self._timer_at:
+            self._plan(deadline)
 
     def _send(self, send: Send) -> None:
         message = send.message
         # It is encoded once for all recipients.
-        frame = framed(message)
+        frame = framed(message) if type(message).bulk else encode(message)
         is_event = type(message).is_event
         for peer in send.to:
             connection = self.links.get(peer)

@@ -48,6 +48,7 @@ AUTHORITY_CERTIFICATE = "authority.crt"
 CERTIFICATE = "node.crt"
 KEY = "node.key"
 REVOKED = "revoked.crl"
+PUBLIC = (AUTHORITY_CERTIFICATE, CERTIFICATE, REVOKED)
 # An authority has this file, and a node does not.
 ISSUED = "issued.jsonl"
 NODES = "nodes"
@@ -221,6 +222,9 @@ class Keys:
                 "make them with: gossamer keys issue"
             ) from None
         check_private(directory / KEY)
+        # A user who can write one of these chooses whom this node trusts.
+        for path in (directory, *(directory / name for name in PUBLIC)):
+            check_writers(path)
         try:
             self.authorities = {authority_mark(one): one for one in authorities}
             signed = self.prove_certificate(certificate)
@@ -335,6 +339,11 @@ class Keys:
     def revoked(self) -> int:
         """The number of certificates on the lists."""
         return sum(len(one.serials) for one in self.lists.values())
+
+    @property
+    def listed_at(self) -> float | None:
+        """When the oldest of the lists was signed, in Unix time; None without lists."""
+        return min((one.signed_at for one in self.lists.values()), default=None)
 
     def is_stale(self, identity: Identity, seconds: float) -> bool:
         """Whether the list of a certificate's authority was signed longer ago, or is missing."""
@@ -529,6 +538,28 @@ def check_private(path: Path) -> None:
         ) from None
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise KeysError(f"{path} can be read by others, so it is no secret: chmod 600 {path}")
+
+
+def check_writers(path: Path) -> None:
+    """Refuses a file or folder of keys that other users can write, if it is there."""
+    try:
+        info = path.stat()
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise KeysError(f"cannot read {path}: {error.strerror or error}") from None
+    if info.st_uid not in (0, os.geteuid()):
+        raise KeysError(
+            f"{path} belongs to another user (uid {info.st_uid}), who could change the nodes that "
+            "this one trusts; make it your own: chown"
+        )
+    # In a folder with the sticky bit, others cannot replace the files that are there.
+    is_shared = stat.S_ISDIR(info.st_mode) and bool(info.st_mode & stat.S_ISVTX)
+    if info.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not is_shared:
+        raise KeysError(
+            f"others can write {path}, and so change the nodes that this one trusts: "
+            f"chmod go-w {path}"
+        )
 
 
 def write_private(path: Path, data: bytes) -> None:

@@ -209,7 +209,7 @@ class Sharing:
         self._left: deque[Pieces] = deque()
         self._left_bytes = self._left_count = self._taken = 0
         # The number of the peer's frames that were copied, and the number that the peer was told.
-        self._copied = self._told = 0
+        self.copied = self.told = 0
         self._untold_bytes = 0
         self.bytes_in = self.bytes_out = 0
 
@@ -249,7 +249,7 @@ class Sharing:
                 # The limit also keeps the copying short.
                 raise WireError("flood", "it leaves more in memory than may wait there")
             data = self._window.copy(message.at, message.size, message.stamp)
-            self._copied += 1
+            self.copied += 1
             self._untold_bytes += message.size
             self.bytes_in += message.size
             return filled(message, data)
@@ -275,11 +275,11 @@ class Sharing:
         return None
 
     def owed(self) -> bytes:
-        """The message that tells the peer how many frames were copied since it was told last."""
-        if self._copied == self._told:
+        """The message that tells the peer how many frames were copied, if it was told of fewer."""
+        if self.copied == self.told:
             return b""
-        self._told, self._untold_bytes = self._copied, 0
-        return encode(MemoryTaken(self._copied))
+        self.told, self._untold_bytes = self.copied, 0
+        return encode(MemoryTaken(self.copied))
 
     def close(self) -> None:
         """The link is gone, so its bytes in the memory are not needed any more."""

@@ -100,6 +100,13 @@ def _families(now: dict[str, Any]) -> Iterator[Any]:
     if now["certificate_expires"] is not None:
         expires.add_metric([], now["certificate_expires"])
     yield expires
+    signed = GaugeMetricFamily(
+        "gossamer_revocations_signed_seconds",
+        "When this node's list of revoked certificates was signed, Unix time",
+    )
+    if now["revocations_signed"] is not None:
+        signed.add_metric([], now["revocations_signed"])
+    yield signed
     yield GaugeMetricFamily("gossamer_links", "Open links to other nodes", value=len(now["links"]))
     queued = sum(link["queued"] for link in now["links"])
     yield GaugeMetricFamily("gossamer_queued_bytes", "Bytes that wait for sockets", value=queued)

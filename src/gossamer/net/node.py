@@ -34,6 +34,7 @@ from gossamer import trace
 from gossamer.filters import Filter
 from gossamer.machine import Deliver, LinkState, Peer
 from gossamer.net.answers import answer
+from gossamer.net.arguments import check_kinds, check_timeout, policy_of, route_of, start_of
 from gossamer.net.connection import Connection
 from gossamer.net.dialler import AddressError, Dialler, is_loopback, parse_address, reason_of
 from gossamer.net.disk import Disk
@@ -53,11 +54,7 @@ from gossamer.net.journal import Journal
 from gossamer.net.keys import Keys
 from gossamer.net.leaving import reported, said_goodbye
 from gossamer.net.limits import PeerLimits
-from gossamer.net.named import check_kinds, check_timeout, policy_of, route_of
-from gossamer.net.publishing import publish, publish_batch
-from gossamer.net.reached import bound, withdraw
-from gossamer.net.receipt import Done, Receipt
-from gossamer.net.since import start_of
+from gossamer.net.publishing import Done, Receipt, publish, publish_batch
 from gossamer.net.source import Handle, Source
 from gossamer.net.spin import SPIN_MOST, SPIN_SECONDS
 from gossamer.net.status import describe, describe_found, describe_tree
@@ -629,7 +626,22 @@ class Node:
             self._linked.set()
         link = self._driver.links.get(peer)
         if link is not None and self._announces_loopback and not is_loopback(link.address):
-            withdraw(self)
+            self._withdraw()
+
+    def _withdraw(self) -> None:
+        """Withdraws the node's address.
+
+        A link goes to another host. There an address on loopback would be that host's own, and no
+        node could dial this one by it. So the others are told that there is no address, and
+        subscriptions take a route that needs none (node/reach.py).
+        """
+        self._announces_loopback, self.public_address, self._driver.address = False, "", ""
+        self._core.routing.withdraw(self._driver.now())
+        self._journal.say(
+            logging.WARNING,
+            "others cannot dial this node: it listens on loopback",
+            listens=self.address,
+        )
 
     def _disk_failed(self, error: Exception) -> None:
         self._driver.last_problem = failed_disk(self._data_dir, error)
@@ -664,7 +676,6 @@ class Node:
     def _delivered(self, deliver: Deliver) -> None:
         subscription = self._subscriptions.get(deliver.subscription)
         if subscription is not None:
-            self._driver.tally.topic(subscription.topic).delivered += len(deliver.events)
             subscription._deliver(deliver.events)
 
     def _after(self) -> None:
@@ -687,6 +698,12 @@ class Node:
                 problem = subscription.why_ended(record.reason, self._config.block)
                 self._waiting.refused(subscription.number, problem)
                 subscription._end(problem)
+
+
+def bound(server: asyncio.Server) -> tuple[str, str]:
+    """The address that the server listens on, as text, and its host alone."""
+    host, port = server.sockets[0].getsockname()[:2]
+    return (f"[{host}]:{port}" if ":" in host else f"{host}:{port}"), host
 
 
 __all__ = [

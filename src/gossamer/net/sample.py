@@ -80,6 +80,7 @@ def sample(node: Node) -> dict[str, Any]:
         "ready": not waits,
         "problems": list(dict.fromkeys([*sick, *waits])),
         "certificate_expires": expires,
+        "revocations_signed": driver.keys.listed_at if driver.keys is not None else None,
         "members": len(interest.view.members),
         "suspects": len(interest.suspects),
         "view_pairs": interest.view.pairs,

@@ -9,7 +9,7 @@ from gossamer.machine import Peer
 from gossamer.net import memory
 from gossamer.net.driver import Driver
 from gossamer.node import NodeCore
-from gossamer.node.local import Subscription
+from gossamer.node.local import LocalSubscription
 from gossamer.node.tree import Drawn
 from gossamer.overlay.skiplist.receipts import Found
 from gossamer.trace import hex_peer
@@ -108,7 +108,7 @@ def _keys(driver: Driver) -> dict[str, Any] | None:
     }
 
 
-def describe_subscription(subscription: Subscription) -> dict[str, Any]:
+def describe_subscription(subscription: LocalSubscription) -> dict[str, Any]:
     follow = subscription.follow
     return {
         "topic": subscription.topic.name,

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 from gossamer.filters import Event
 from gossamer.filters.packed import Columns
+from gossamer.net.arguments import check_timeout, route_of
 from gossamer.net.errors import BarrierError, IdentityError, NodeError, SlowSubscriberError
-from gossamer.net.named import check_timeout, route_of
 from gossamer.net.status import describe_subscription
+from gossamer.net.tally import TopicTally
 from gossamer.node import Gap, Route, RouteError, SlowPolicy, TopicError, Wish
 from gossamer.node.core import DISK_FAILED
 from gossamer.overlay.batch import COLUMN_ROWS
@@ -49,6 +50,7 @@ class Subscription:
         "_route",
         "_slow",
         "_source",
+        "_tally",
         "_timeout",
         "_untold",
         "_waiter",
@@ -98,6 +100,8 @@ class Subscription:
         # yet.
         self._lent: Callable[[], int] | None = None
         self._waiter: asyncio.Future[None] | None = None
+        # The counters of its topic, once it has begun.
+        self._tally: TopicTally | None = None
         self._ended: Exception | None = None
 
     def __await__(self) -> Generator[Any, None, Self]:
@@ -322,6 +326,7 @@ class Subscription:
             self.group,
             self.wish,
         )
+        self._tally = node._driver.tally.topic(self.topic)
         node._subscriptions[self.number] = self
 
     def _check_begun(self) -> None:
@@ -383,10 +388,13 @@ class Subscription:
     def _deliver(self, events: Sequence[Event]) -> None:
         if self._behind is _NOTHING:
             self._ready, self._behind = deque(), deque()
+        count = len(events)
         self._behind.append(events)
-        self._later += len(events)
+        self._later += count
+        if self._tally is not None:
+            self._tally.delivered += count
         if type(events) is Columns:
-            self._wide += len(events)
+            self._wide += count
         if self._slow is SlowPolicy.DROP_OLDEST and self._counts:
             self._drop(self._node._core.config.buffer)
         if self._waiter is not None and not self._waiter.done():

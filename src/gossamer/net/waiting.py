@@ -15,7 +15,7 @@ from typing import Any
 from gossamer.machine import Token
 from gossamer.net.driver import Driver
 from gossamer.net.errors import NodeError
-from gossamer.net.receipt import Waiter, waiter
+from gossamer.net.publishing import Waiter, waiter
 from gossamer.node import NodeCore, TopicError
 from gossamer.overlay.skiplist.receipts import Found
 
@@ -223,9 +223,10 @@ class Waiting:
     def _published(self) -> None:
         core = self._core
         changed, core.changed = core.changed, []
+        tallies = self._driver.tally
         for publication in changed:
             if publication.matched is not None:
-                tally = self._driver.tally.topic(publication.topic)
+                tally = tallies.topics.get(publication.topic) or tallies.topic(publication.topic)
                 tally.published += publication.count
                 tally.matched += publication.total
                 if publication.dropped:

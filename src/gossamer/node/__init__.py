@@ -1,4 +1,6 @@
-"""Composition: subscriptions, publications with receipts, the outbox. Sans-IO; ``net`` and ``sim`` are its two drivers."""
+"""One node without input or output: subscriptions, publications with receipts, the outbox. ``net``
+and ``sim`` have its two drivers.
+"""
 
 from gossamer.node.core import (
     NodeConfig,

@@ -1,12 +1,15 @@
 """One node, sans-IO: topics, subscriptions, publications and their receipts, over several planes.
 
-``NodeCore`` is a machine made of machines. ``Topics`` spreads advertisements, ``Interest`` keeps the members, their links and
-who wants what by which route, and behind each route (planes.py) is a plane that carries batches. The node publishes a batch by
-every route that is in use on its topic; the receipt is complete when all of them have reported, and ``matched`` is their sum,
-because a subscription has one route. What a plane hands over is matched against this node's own subscriptions (local.py).
+``NodeCore`` is a machine made of machines. ``Topics`` spreads advertisements. ``Interest`` keeps
+the members, their links, and the topics that each member wants by each route. Behind each route
+(planes.py) is a plane that carries batches. The node publishes a batch by every route that is in
+use on its topic. The receipt is complete when all of them have reported, and ``matched`` is their
+sum, because a subscription has one route. The batches that a plane hands over are matched against
+this node's own subscriptions (local.py).
 
-A subscription is *in force* when every publication from then on finds it: when its plane has laid it and every live node knows of
-its route (a barrier of the interest plane). A node that joins publishes nothing before it knows what the fabric knows.
+A subscription is *in force* when every later publication finds it. For that its plane has laid it,
+and every live node knows of its route (a barrier of the interest plane). A node that joins
+publishes nothing before it knows all that the fabric knows.
 """
 
 from __future__ import annotations
@@ -30,18 +33,16 @@ from gossamer.machine import (
     Store,
     Token,
 )
-from gossamer.node.direct import DirectPlane
 from gossamer.node.follow import Wish
 from gossamer.node.follows import Follows
 from gossamer.node.gate import Gate
 from gossamer.node.history import Archive, HistoryMessage
-from gossamer.node.keeping import Keeping
 from gossamer.node.lists import Lists
-from gossamer.node.local import Local, SlowPolicy, Subscription
+from gossamer.node.local import Local, LocalSubscription, SlowPolicy
 from gossamer.node.missed import MissedMessage
 from gossamer.node.outbox import Limits, Outbox, Publication, Ticket, WindowFullError
-from gossamer.node.planes import FloodPlane, Route, RouteError
-from gossamer.node.retention import SEQUENCE_MAX, Retained, Retention
+from gossamer.node.planes import DirectPlane, FloodPlane, Route, RouteError
+from gossamer.node.retention import SEQUENCE_MAX, Keeping, Retained, Retention
 from gossamer.node.rights import Rights
 from gossamer.node.routing import Routing
 from gossamer.node.topics import Adverts, AdvertsTaken, TopicError, Topics
@@ -53,7 +54,6 @@ from gossamer.overlay.flood import Flood, FloodConfig
 from gossamer.overlay.interest.config import InterestConfig
 from gossamer.overlay.interest.core import Interest, InterestError
 from gossamer.overlay.interest.messages import InterestMessage
-from gossamer.overlay.interest.record import ViewChange
 from gossamer.overlay.proof import UNSIGNED, Proof
 from gossamer.overlay.refused import Refused
 from gossamer.overlay.skiplist.config import SkipConfig
@@ -81,35 +81,37 @@ _EVENTS: dict[type[Message], Route] = {
     Carry: Route.SKIPLIST,
     TreeCarry: Route.TREE,
 }
-"""Which route's event messages these are. All others tell of the past."""
+"""The routes of event messages. All other event messages tell of the past."""
 
-DISK_FAILED = "the data directory failed"  # why a durable subscription ended
-OPEN_MAX = 4096  # events in open batches, all topics together: the window counts sealed events only
+# The reason of the end of a durable subscription.
+DISK_FAILED = "the data directory failed"
+# The most events in open batches of all topics together, because the window counts only sealed
+# events.
+OPEN_MAX = 4096
 
 
 class NodeConfig(Limits, frozen=True, kw_only=True):
     """Every limit of a node."""
 
-    buffer: int = 16_384  # events that may wait for one subscription's consumer
+    # The events that may wait for the consumer of one subscription.
+    buffer: int = 16_384
     # Seconds that a full buffer holds publishers back before the subscription is cut off.
     block: float = 5.0
-    subscriptions: int = 1_000_000  # subscriptions of this node
-    durable: int = (
-        262_144  # events that may wait on disk for one durable subscription to acknowledge them
-    )
-    retained: int = (
-        1 << 30
-    )  # bytes that this node retains of what it published, all topics together
-    trace: bool = False  # write a Note for each publication, hand-over and receipt
+    # The subscriptions of this node.
+    subscriptions: int = 1_000_000
+    # The events that may wait on disk for one durable subscription to acknowledge them.
+    durable: int = 262_144
+    # The bytes of its own events that this node retains, all topics together.
+    retained: int = 1 << 30
+    # Whether to write a Note for each publication, hand-over and receipt.
+    trace: bool = False
     # Parameters of the machines that carry events, for experiments and tests. Their times are in
     # microseconds, as the machines count; users have no need of them.
     flood: FloodConfig = FloodConfig()
-    interest: InterestConfig | None = (
-        None  # None: links are somebody else's business, there is no view, and flood is all
-    )
-    skiplist: SkipConfig = SkipConfig(
-        lease=2 * SECOND
-    )  # so long may a subscription wait where events came to nobody
+    # None: another part opens links, there is no view, and the only route is flood.
+    interest: InterestConfig | None = None
+    # The lease is the time that a subscription may wait where events found no entry.
+    skiplist: SkipConfig = SkipConfig(lease=2 * SECOND)
     tree: TreeConfig = TreeConfig()
 
     def __post_init__(self) -> None:
@@ -145,7 +147,7 @@ class NodeCore:
         proof: Proof = UNSIGNED,
         unix: int = 0,
     ) -> None:
-        """``unix``: the time of day at ``now`` = 0, in microseconds."""
+        """``unix`` is the time of day at ``now`` = 0, in microseconds."""
         self.peer, self.incarnation, self.rng, self.proof = peer, incarnation, rng, proof
         self.config = config = config or NodeConfig()
         self._out: list[Effect] = []
@@ -153,7 +155,7 @@ class NodeCore:
         self._out += self.topics.restore(restored or {})
         self.retained = Retained(durable=durable, total=config.retained, life=incarnation)
         self.outbox = Outbox(peer, incarnation, config, durable=durable, retained=self.retained)
-        self.keeping = Keeping(self.outbox, self.topics, self._out, unix)
+        self.keeping = Keeping(self.outbox, self.topics.retentions, self._out, unix)
         self.interest: Interest | None = None
         if config.interest is not None:
             how: dict[str, Any] = {
@@ -185,7 +187,8 @@ class NodeCore:
                 self.outbox, self.topics.schemas, self.topics.retentions, self.topics.conflicts
             ),
             self.interest, self.local, self._out,
-            token=self.outbox.token, use=self.routing.use, durable=durable, tracing=config.trace, restored=restored or {},
+            token=self.outbox.token, use=self.routing.use, durable=durable, tracing=config.trace,
+            restored=restored or {},
         )  # fmt: skip
         self.routing.heard, self.routing.missed = self.follows.changed, self.follows.missed
         self.follows.owes = self.routing.debts.__contains__
@@ -194,17 +197,24 @@ class NodeCore:
         self.tree: TreePlane | None = None
         self.lists: Lists | None = None
         self.direct: DirectPlane | None = None
-        self.changed: list[
-            Publication
-        ] = []  # accepted or complete since the driver last looked; the driver clears it
+        # Publications that were accepted or completed since the driver last looked. The driver
+        # clears it.
+        self.changed: list[Publication] = []
+        # Subscriptions that have come into force, subscriptions that were in force and are not
+        # because others had taken this node for dead, and changes of the view. The driver clears
+        # these lists.
+        self.entered, self.lapsed = self.routing.entered, self.routing.lapsed
+        self.view_changes = self.routing.view_changes
+        self.subscriptions = self.local.subscriptions
         self._ticket, self._tracing = ticket, config.trace
         self._has_completed = False
-        self._heavy = (
-            config.event_bytes // 4
-        )  # an event that is estimated to be larger than this is measured
+        # An event that is estimated to be larger than this is measured.
+        self._heavy = config.event_bytes // 4
         self._batch_events, self._batch_bytes = config.batch_events, config.batch_bytes
-        self._refused = Refused()  # of what is told of the past
-        self._judged = -1  # the version of the rights by which topics were judged last
+        # Refused messages that tell of the past.
+        self._refused = Refused()
+        # The version of the rights by which topics were judged last.
+        self._judged = -1
         self.rights = self.local.rights = self.routing.rights = rights
         # Only where there are keys.
         self.gate: Gate | None = None
@@ -224,46 +234,51 @@ class NodeCore:
             if rights is not None:
                 assert self.lists is not None and self.direct is not None and self.tree is not None  # noqa: PT018
                 self.interest.view.proves, self.lists.rights = rights.learn, rights
-                self.direct.members.rights = rights
+                self.direct.proven.rights = rights
                 self.interest.certify(rights.me.certificate, Micros(0))
                 self.topics.trusts = rights.may_advertise
                 self.gate = Gate(rights, proof, self._out)
                 self.flood.engine.proof = self.tree.proof = proof
         if durable:
-            # Stores are kept in order, so no publication of this incarnation is on disk without this record.
+            # Stores keep their order, so no publication of this incarnation is on disk without this
+            # record.
             self._out.append(
                 Store(self.outbox.token(), (Keep(INCARNATION_KEY, b"%d" % incarnation),))
             )
         self.retained.restore(restored or {})
         self._again = self.outbox.restore(dict(restored or {}))
-        self._learn(Micros(0))  # the topics of an earlier life
+        # It learns the topics of an earlier life.
+        self._learn(Micros(0))
         if restored is not None:
             self._out.append(
                 Note(Restored(incarnation, sum(batch.count for batch, _ in self._again)))
             )
 
     def _owner(self, route: Route) -> tuple[Arrive, Complete]:
-        """What a route hands its batches over to, and pushes its receipts to."""
+        """The functions to which a route hands its batches over, and pushes its receipts."""
         return partial(self.local.arrived, route), partial(self.routing.complete, route)
 
     def _compose(self, interest: Interest) -> None:
         """The planes that need members."""
         links, planes = lambda: list(interest.links), self.routing.planes
         self.direct = planes[Route.DIRECT] = DirectPlane(
-            interest, self.rng, self.topics.schemas, self.local, *self._owner(Route.DIRECT),
-            self.routing.left_out, self._out,
+            interest, self.rng, self.local, *self._owner(Route.DIRECT), self.routing.left_out,
+            self._out,
         )  # fmt: skip
         self.lists = planes[Route.SKIPLIST] = Lists(
             self.peer, self.incarnation, self.rng, self.config.skiplist, interest,
-            *self._owner(Route.SKIPLIST), self.routing.say, schemas=self.topics.schemas, links=links,
+            *self._owner(Route.SKIPLIST), self.routing.say, schemas=self.topics.schemas,
+            links=links,
         )  # fmt: skip
         self.tree = planes[Route.TREE] = TreePlane(
             self.config.tree, interest, *self._owner(Route.TREE), links, self._out,
         )  # fmt: skip
         for kinds, handler in (
-            (InterestMessage, self._receive_interest), (SkiplistMessage, partial(self.routing.receive, Route.SKIPLIST)),
-            (TreeMessage, partial(self.routing.receive, Route.TREE)), (DirectMessage, partial(self.routing.receive, Route.DIRECT)),
-        ):  # fmt: skip
+            (InterestMessage, self._receive_interest),
+            (SkiplistMessage, partial(self.routing.receive, Route.SKIPLIST)),
+            (TreeMessage, partial(self.routing.receive, Route.TREE)),
+            (DirectMessage, partial(self.routing.receive, Route.DIRECT)),
+        ):
             for kind in kinds.__args__:
                 self._handlers[kind] = handler
 
@@ -286,6 +301,7 @@ class NodeCore:
         self._learn(now)
         if self.direct is not None:
             self.direct.expect(topic, now)
+            self.routing.again()
         return parsed
 
     def subscribe(
@@ -312,16 +328,21 @@ class NodeCore:
         parsed = Filter.parse(filter, known.schema)
         if len(self.local.subscriptions) >= self.config.subscriptions:
             raise TopicError(
-                f"this node has {len(self.local.subscriptions)} subscriptions already, its maximum (subscriptions)"
+                f"this node has {len(self.local.subscriptions)} subscriptions already, "
+                "its maximum (subscriptions)"
             )
         if route is not Route.AUTO and route not in self.routing.planes:
             raise RouteError(
-                f"route {route.value!r} needs a view of the fabric, which this node does not keep (interest)"
+                f"route {route.value!r} needs a view of the fabric, "
+                "which this node does not keep (interest)"
             )
         self.routing.check(group, route, alone=bool(wish))
-        subscription = Subscription(self._numbers + 1, known, parsed, policy, source, route, group)
+        subscription = LocalSubscription(
+            self._numbers + 1, known, parsed, policy, source, route, group
+        )
         if self.config.trace:
-            # The user's own text: whoever judges the trace must not depend on how we read it.
+            # It is the user's own text: the judge of the trace must not depend on our reading of
+            # it.
             about = (wish.name, wish.start, group) if wish else ("", None, group)
             self._out.append(
                 Note(Subscribing(subscription.number, topic, filter.strip() or "TRUE", *about))
@@ -356,7 +377,9 @@ class NodeCore:
             self._out.append(Note(Unsubscribed(number, reason)))
 
     def publish(self, topic: str, event: Mapping[str, Any], now: Micros) -> Ticket:
-        """Accept an event. What comes of it leaves with the next ``wake``, together with what else is published till then."""
+        """Accepts an event. It leaves with the next ``wake``, together with all other events that
+        are published until then.
+        """
         outbox = self.outbox
         if outbox.is_full:
             raise WindowFullError(
@@ -392,17 +415,20 @@ class NodeCore:
         return ticket
 
     def send_open(self, now: Micros) -> list[Effect]:
-        """Send what was published and not sent, and leave the rest to the next ``wake``."""
+        """Sends the open batches, and leaves the rest to the next ``wake``."""
         self.seal_all(now)
         return self._flush(now)
 
     def lookup(self, topic: str, event: Mapping[str, Any] | None, now: Micros) -> int:
-        """Ask the topic's skip list who would take an event, or who is there; ``lists.found`` will have the answer."""
+        """Asks the topic's skip list which subscriptions would take an event, or which there are.
+        ``lists.found`` will have the answer.
+        """
         known = self.local.topic(topic)
         if self.lists is None:
             raise RouteError(
                 "look-ups need a view of the fabric, which this node does not keep (interest)"
             )
+        self.routing.again()
         return self.lists.lookup(topic, known.row(event) if event is not None else None, now)
 
     def taken(self, number: int, count: int, now: Micros) -> None:
@@ -414,8 +440,8 @@ class NodeCore:
             self._report(now)
 
     def ack(self, number: int, offset: int, now: Micros, *, through: bool = False) -> Token:
-        """Acknowledge an event of a durable subscription, or all through it. ``follows.done`` will have the token once that is on
-        disk; 0: it is.
+        """Acknowledges an event of a durable subscription, or all events through it.
+        ``follows.done`` will have the token once that is on disk. With 0 it is on disk already.
         """
         token = self.follows.ack(number, offset, now, through=through)
         if self.local.released:
@@ -423,11 +449,13 @@ class NodeCore:
         return token
 
     def forget(self, name: str, now: Micros) -> None:
-        """Give up a durable subscription with all that is kept for it."""
+        """Gives up a durable subscription, with all that is stored for it."""
         self._out += self.follows.forget(name)
 
     def leave(self, now: Micros) -> None:
-        """Tell the neighbours that this node goes for good. With a view, say so first (``say_goodbye``)."""
+        """Tells the neighbours that this node goes for good. With a view, ``say_goodbye`` comes
+        first.
+        """
         links = tuple(self.flood.engine.outstanding.links)
         if links:
             # Neighbours that have all opened other links already need not wait for each other.
@@ -437,31 +465,14 @@ class NodeCore:
             self._out.append(Send(links, Leave(alone)))
 
     def say_goodbye(self, now: Micros) -> None:
-        """Let the neighbours open other links before this node's go; ``interest.may_go`` says when they have."""
+        """Lets the neighbours open other links before this node's links go. ``interest.may_go``
+        says when they have.
+        """
         self.routing.leave(now)
         if self.interest is not None:
             self.interest.leave(now)
 
     # -------------------------------------------------------- what the driver reads
-
-    @property
-    def subscriptions(self) -> dict[int, Subscription]:
-        return self.local.subscriptions
-
-    @property
-    def entered(self) -> list[int]:
-        """Subscriptions that have come into force since the driver last looked; the driver clears it."""
-        return self.routing.entered
-
-    @property
-    def lapsed(self) -> list[int]:
-        """Those that were in force and are not, because others had taken this node for dead; the driver clears it."""
-        return self.routing.lapsed
-
-    @property
-    def view_changes(self) -> list[ViewChange]:
-        """Since the driver last looked; the driver clears it."""
-        return self.routing.view_changes
 
     def blocked(self) -> list[int]:
         """Subscriptions that hold publishers back now."""
@@ -477,11 +488,16 @@ class NodeCore:
     def deadline(self) -> Micros:
         if self._out or self.outbox.open or self._again:
             return Micros(0)
-        deadline = min(self.routing.deadline, self.local.deadline)
-        deadline = min(deadline, self.keeping.deadline, self.follows.deadline)
+        deadline = min(self.routing.deadline, self.keeping.deadline, self.local.unproved_at)
+        if self.interest is not None:
+            deadline = min(deadline, self.interest.deadline)
+        if self.local.blocked:
+            deadline = min(deadline, self.local.deadline)
+        if self.follows.follows:
+            deadline = min(deadline, self.follows.deadline)
         if self.gate is not None:
             deadline = min(deadline, self.gate.deadline)
-        return min(deadline, self.interest.deadline) if self.interest is not None else deadline
+        return deadline
 
     def receive(self, sender: Peer, message: Message, now: Micros) -> list[Effect]:
         handler = self._handlers.get(type(message))
@@ -515,7 +531,8 @@ class NodeCore:
         if self.local.unproved_at <= now:
             self.local.prove(now)
             self._report(now)
-        for subscription in self.local.overdue(now):  # before the planes act, which hear of it
+        # This comes before the planes act, because they hear of it.
+        for subscription in self.local.overdue(now):
             self._out.append(
                 Note(
                     Dropped(
@@ -526,9 +543,8 @@ class NodeCore:
                 )
             )
             self.unsubscribe(subscription.number, now, "slow")
-        for _ in range(
-            PASSES_MAX
-        ):  # the planes act on what changed in the view, and the view on what they ask of it
+        # The planes act on changes of the view, and the view acts on their commands.
+        for _ in range(PASSES_MAX):
             self.routing.wake(now)
             self._settled(now)
             if self.interest is None or (
@@ -555,12 +571,12 @@ class NodeCore:
             self._out += self._refused.keep(peer, message)
         else:
             self.routing.planes[route].refused(peer, message, now)
+            self.routing.again()
         return self._flush(now)
 
     def stored(self, token: Token, now: Micros) -> list[Effect]:
-        ready = (
-            self.outbox.stored(token) if token > 0 else None
-        )  # others are the interest plane's, which waits for none
+        # Other tokens are those of the interest plane, which waits for none.
+        ready = self.outbox.stored(token) if token > 0 else None
         if ready is not None:
             batch, publication = ready
             self.routing.publish(batch, now)
@@ -575,10 +591,13 @@ class NodeCore:
         return self._flush(now)
 
     def unstored(self, tokens: Sequence[Token], now: Micros) -> list[Effect]:
-        """The disk has failed. What was to be published is refused; durable subscriptions end, and what they could not store
-        is reported as not taken. Everything else that this node does goes on.
+        """The disk has failed.
+
+        Events that were to be published are refused. Durable subscriptions end, and events that
+        they could not store are reported as not taken. Everything else that this node does goes on.
         """
-        # A Store that the driver has not taken yet may build on those that failed, so it goes with them.
+        # A Store that the driver has not taken yet may build on the failed ones, so it goes with
+        # them.
         later = [one.token for one in self._out if type(one) is Store and one.is_awaited]
         self._out[:] = [one for one in self._out if type(one) is not Store or not one.is_awaited]
         tokens = [*tokens, *later]
@@ -631,13 +650,14 @@ class NodeCore:
     def _decline(self, sender: Peer, message: Message, now: Micros) -> None:
         """Tells the sender of a relayed message that this node does not take it."""
         self.routing.planes[_EVENTS[type(message)]].decline(sender, message, now)
+        self.routing.again()
 
     def _name(self, topic: int) -> str | None:
         """A topic's name by its hash."""
         return self.lists.name(topic.to_bytes(8, "big")) if self.lists is not None else None
 
     def _learn(self, now: Micros) -> None:
-        """Tell those who look at content of new topics and schemas, and store what is new."""
+        """Tells the parts that look at content of new topics and schemas, and stores the news."""
         changed, self.topics.changed = self.topics.changed, []
         replaced, self.topics.replaced = self.topics.replaced, []
         self.outbox.close_lanes()
@@ -653,13 +673,15 @@ class NodeCore:
             if self.tree is not None and self.lists is not None:
                 self.tree.learn(topic, self.topics.schemas[topic])
                 self.lists.learn(topic)
+        self.routing.again()
         self.keeping.learn()
 
     def _end(self, topic: str, now: Micros) -> None:
         """A topic's schema was replaced by one that cannot read its events.
 
         What this node has of the events ends here, and whoever waits for them is told. The disk
-        forgets them before it hears of the replacement, so a crash in between makes nothing misread.
+        forgets them before it hears of the replacement, so a crash in between makes nothing
+        misread.
         """
         reason = f"the schema of topic {topic!r} was replaced"
         for subscription in list(self.local.subscriptions.values()):
@@ -679,10 +701,12 @@ class NodeCore:
                 self._out.append(Store(self.outbox.token(), tuple(group)))
 
     def seal(self, topic: str, now: Micros) -> None:
-        rows, packed = self.outbox.open[topic].rows, self.local.topic(topic).packed
-        publication, batch, effects = self.outbox.seal(
-            topic, *self.keeping.stamp(topic, now), packed
-        )
+        rows = self.outbox.open[topic].rows
+        packed = (self._known.get(topic) or self.local.topic(topic)).packed
+        keeping, retain = self.keeping, topic in self.keeping.topics
+        if retain:
+            keeping.make_room(topic, now)
+        publication, batch, effects = self.outbox.seal(topic, keeping.unix + now, retain, packed)
         for sequence, values in enumerate(publication.traced, publication.first):
             self._out.append(Note(Published(topic, sequence, self.incarnation, values)))
         publication.traced = []
@@ -723,7 +747,7 @@ class NodeCore:
                 self._out.append(Note(Completed(first + index, incarnation, took, lost)))
 
     def _settled(self, now: Micros) -> None:
-        """Somebody may have waited for what was published before, and has its receipt now."""
+        """Another node may have waited for receipts of this node, and they are complete now."""
         has_completed, self._has_completed = self._has_completed, False
         if has_completed and self.interest is not None:
             told = self.interest.settled(now)
@@ -732,12 +756,12 @@ class NodeCore:
 
 
 __all__ = [
+    "LocalSubscription",
     "NodeConfig",
     "NodeCore",
     "Route",
     "RouteError",
     "SlowPolicy",
-    "Subscription",
     "Ticket",
     "WindowFullError",
 ]

@@ -37,7 +37,7 @@ from gossamer.trace import Delivered, Dropped, Gapped, Rejected, hex_peer
 
 if TYPE_CHECKING:
     from gossamer.node.follows import Follows
-    from gossamer.node.local import Subscription
+    from gossamer.node.local import LocalSubscription
     from gossamer.node.missed import Missed
 
 # The first wait for an answer. It doubles each time.
@@ -73,7 +73,7 @@ class Wish(Struct, frozen=True):
 
 class Follow:
     def __init__(
-        self, hub: Follows, subscription: Subscription, wish: Wish, tap: Tap | None, unix: int
+        self, hub: Follows, subscription: LocalSubscription, wish: Wish, tap: Tap | None, unix: int
     ) -> None:
         self._hub, self.subscription, self.wish, self.tap = hub, subscription, wish, tap
         self.publishers: dict[int, Progress] = {}
@@ -560,8 +560,9 @@ class Follow:
         progress.attempts = min(progress.attempts + 1, 16)
         progress.ask(now)
         self._schedule(peer, progress, Micros(now + wait))
-        # An ordered subscription that begins takes the events that are on their way first. Else they
-        # could come after later ones: when it is stopped soon, and then asks for what it missed.
+        # An ordered subscription that begins takes the events that are on their way first. Else
+        # they could come after later ones: when it is stopped soon, and then asks for the events
+        # that it missed.
         is_new = progress.baseline and self.wish.ordered
         rows = not progress.is_level and (is_new or not progress.baseline)
         start = self._start if progress.position == (0, 0) else 0

@@ -9,7 +9,7 @@ from gossamer.machine import NEVER, Dial, Effect, LinkState, Micros, Note, Peer,
 from gossamer.node.durable import NAME, TAPS_MAX, Tap, TapError, restore_taps
 from gossamer.node.follow import Follow, Wish
 from gossamer.node.history import Archive, AskPast, Past
-from gossamer.node.local import Local, Subscription
+from gossamer.node.local import Local, LocalSubscription
 from gossamer.node.missed import Missed
 from gossamer.overlay.interest.core import Interest
 from gossamer.overlay.interest.record import ViewChange
@@ -46,7 +46,7 @@ class Follows:
         # Answers about this node's own past.
         self._answers: list[Past] = []
 
-    def wish(self, subscription: Subscription, wish: Wish, unix: int) -> None:
+    def wish(self, subscription: LocalSubscription, wish: Wish, unix: int) -> None:
         """Makes a subscription follow. Raises a TapError."""
         if self._interest is None and not wish.ordered:
             raise TapError(
@@ -63,7 +63,7 @@ class Follows:
                 # The description of the tap is stored before its events.
                 self._store(tap)
 
-    def _tap(self, subscription: Subscription, name: str, unix: int) -> Tap:
+    def _tap(self, subscription: LocalSubscription, name: str, unix: int) -> Tap:
         topic, text = subscription.topic.name, subscription.filter.text
         if not self._durable:
             raise TapError(
@@ -159,10 +159,10 @@ class Follows:
             (token for token, one in self._storing.items() if one is tap), default=Token(0)
         )
 
-    def loosen(self, subscription: Subscription) -> None:
+    def loosen(self, subscription: LocalSubscription) -> None:
         self._local.loosen(subscription)
 
-    def limit(self, subscription: Subscription) -> int:
+    def limit(self, subscription: LocalSubscription) -> int:
         return self._local.limit(subscription)
 
     def is_in_conflict(self, topic: str) -> bool:

@@ -1,20 +1,24 @@
-"""This node's own subscriptions: what arrives is matched here, handed over, and held back while a consumer is behind.
+"""This node's own subscriptions. Batches that arrive are matched here and handed over, and their
+reports are held back while a consumer is behind.
 
-Flow: a subscription's consumer says what it has taken (``taken``). While more than ``buffer`` events wait for it, this node
-does not report the batches that brought them, so their publishers' windows fill and they slow down: back-pressure runs end
-to end and no relay ever stops reading. After ``block`` a subscription that takes nothing is cut off (``SlowPolicy.BLOCK``); with
-``SlowPolicy.DROP_OLDEST`` the driver drops instead, counted.
+Flow: a subscription's consumer tells how many events it has taken (``taken``). While more than
+``buffer`` events wait for it, this node does not report the batches that brought them. So the
+windows of their publishers fill and the publishers slow down: back-pressure runs from end to end,
+and no relay ever stops reading. After ``block`` a subscription that takes nothing is cut off
+(``SlowPolicy.BLOCK``); with ``SlowPolicy.DROP_OLDEST`` the driver drops instead, counted.
 
 Reports: an event is reported when it is in the buffer of each subscription that wants it, and the
 buffer is not over its limit. The report then says ``matched``. A report that is held back learns
 more: when the subscription ends first, the events that its consumer had not taken by then are
 reported as ``dropped`` (``_discard``), and so are those of one batch that ``DROP_OLDEST`` pushes
-out by later ones of the same batch. What was reported before it was discarded stays ``matched``.
+out by later ones of the same batch. An event that was reported first and discarded later stays
+``matched``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
@@ -24,24 +28,29 @@ import msgspec
 from gossamer.filters import Filter, Schema, Type
 from gossamer.filters.gather import Gather
 from gossamer.filters.packed import Columns, Listed, Packed, private
+from gossamer.filters.packed import is_columns as is_column_batch
 from gossamer.machine import MILLISECOND, NEVER, SECOND, Deliver, Effect, Micros, Note, Peer, Token
-from gossamer.node.ledger import Id, Ledger
 from gossamer.node.life import LIFE, State, Step, after
 from gossamer.node.matcher import INDEX_FROM, Matcher
 from gossamer.node.outbox import VALUE_BYTES
 from gossamer.node.planes import Key, Route
 from gossamer.node.rights import Rights
-from gossamer.node.seen import Seen
 from gossamer.node.topics import TopicError
 from gossamer.overlay.batch import COLUMN_ROWS, Batch, added, discarded, less
 from gossamer.trace import Delivered, Discarded, Dropped, Rejected, hex_peer
 
-UNPROVED_BYTES = 16 << 20  # of events that wait for their publisher's certificate
-PROOF_WAIT = Micros(5 * SECOND)  # certificates travel with the view, which takes milliseconds
+# The most bytes of events that wait for their publisher's certificate.
+UNPROVED_BYTES = 16 << 20
+# Certificates travel with the view, which takes milliseconds.
+PROOF_WAIT = Micros(5 * SECOND)
 PROOF_LOOK = Micros(20 * MILLISECOND)
 
 if TYPE_CHECKING:
     from gossamer.node.follow import Follow
+    from gossamer.node.moves import Handed
+
+Id = tuple[int, int, int]
+"""Publisher, incarnation and sequence number of an event; all zero for a gap."""
 
 
 class SlowPolicy(StrEnum):
@@ -50,49 +59,35 @@ class SlowPolicy(StrEnum):
 
 
 class Topic:
-    """What this node does with a topic that it knows the schema of."""
+    """A topic whose schema this node knows."""
 
     __slots__ = (
-        "gather",
-        "lane",
-        "matchers",
-        "name",
-        "packed",
-        "row",
-        "schema",
-        "subscriptions",
-        "values",
-        "weigh",
-        "weighed",
-    )
+        "gather", "lane", "matchers", "name", "packed", "row", "schema", "subscriptions", "values",
+        "weigh", "weighed",
+    )  # fmt: skip
 
     def __init__(self, name: str, schema: Schema) -> None:
         self.name = name
-        self.subscriptions: dict[Route, dict[int, Subscription]] = {}
-        self.matchers: dict[
-            Route, Matcher | None
-        ] = {}  # where there are many; None: there is no NumPy
+        self.subscriptions: dict[Route, dict[int, LocalSubscription]] = {}
+        # The indexes of routes with many subscriptions. None: there is no NumPy.
+        self.matchers: dict[Route, Matcher | None] = {}
         self.grow(schema)
 
     def grow(self, schema: Schema) -> None:
         """The schema, or one that extends it."""
         self.schema = schema
         self.row, self.values = schema.row, schema.values
-        self.packed, self.weigh, self.weighed = (
-            Packed(schema),
-            _weigher(schema),
-            schema.weighed(VALUE_BYTES),
-        )
+        self.packed, self.weigh = Packed(schema), _weigher(schema)
+        self.weighed = schema.weighed(VALUE_BYTES)
         self.lane = schema.lane(VALUE_BYTES)
-        self.gather: Gather | None = None  # for columns that are published here
+        # It gathers the columns that are published here.
+        self.gather: Gather | None = None
         self.matchers.clear()
         for some in self.subscriptions.values():
             for subscription in some.values():
                 if subscription.filter.schema is not schema:
-                    subscription.filter, subscription.mask = (
-                        Filter.parse(subscription.filter.text, schema),
-                        None,
-                    )
+                    subscription.filter = Filter.parse(subscription.filter.text, schema)
+                    subscription.mask = None
 
     def matcher(self, route: Route) -> Matcher | None:
         """The index over the subscriptions of this route, if they are many."""
@@ -108,7 +103,10 @@ class Topic:
 
 
 def _weigher(schema: Schema) -> Callable[[Sequence[tuple[Any, ...]]], int]:
-    """A function that estimates the bytes of rows, a character as one; generated, because every event pays for it."""
+    """A function that estimates the bytes of rows, and counts a character as one byte.
+
+    It is generated, because every event pays for it.
+    """
     places = [
         place for place, kind in enumerate(schema.types) if kind in (Type.STRING, Type.BINARY)
     ]
@@ -118,7 +116,40 @@ def _weigher(schema: Schema) -> Callable[[Sequence[tuple[Any, ...]]], int]:
     return made
 
 
-class Subscription:
+class Ledger:
+    """The events that a subscription was handed and has not taken, one by one.
+
+    A subscription that is ordered, or reads history, hands events over in another order than they
+    came in, so it keeps a ledger to know which events it discards when it ends. A node that writes
+    a trace keeps one for each subscription. All others do with two numbers (``Local.taken``).
+    """
+
+    __slots__ = ("_handed", "_taken")
+
+    def __init__(self) -> None:
+        # The hand-overs, oldest first, and the number of events taken of the oldest of them.
+        self._handed: deque[Sequence[Id]] = deque()
+        self._taken = 0
+
+    def hand(self, ids: Sequence[Id]) -> None:
+        if ids:
+            self._handed.append(ids)
+
+    def take(self, count: int) -> None:
+        self._taken += count
+        handed = self._handed
+        while handed and self._taken >= len(handed[0]):
+            self._taken -= len(handed.popleft())
+
+    def left(self) -> Iterator[Id]:
+        """The events that were not taken, oldest first."""
+        skipped = self._taken
+        for ids in self._handed:
+            yield from ids[skipped:]
+            skipped = 0
+
+
+class LocalSubscription:
     """``SELECT * FROM topic WHERE filter``, at this node."""
 
     __slots__ = (
@@ -128,6 +159,7 @@ class Subscription:
         "filter",
         "follow",
         "group",
+        "handed",
         "held",
         "is_auto",
         "ledger",
@@ -136,7 +168,6 @@ class Subscription:
         "passed",
         "policy",
         "route",
-        "seen",
         "source",
         "state",
         "topic",
@@ -153,18 +184,12 @@ class Subscription:
         route: Route,
         group: str = "",
     ) -> None:
-        self.number, self.topic, self.filter, self.policy, self.source = (
-            number,
-            topic,
-            filter,
-            policy,
-            source,
-        )
-        self.route, self.group = route, group
+        self.number, self.topic, self.filter = number, topic, filter
+        self.policy, self.source, self.route, self.group = policy, source, route, group
         # Whether this node chooses the route.
         self.is_auto = False
         # While the subscription moves to another route, an event may come by both.
-        self.seen: Seen | None = None
+        self.handed: Handed | None = None
         self.state = State.WANTED
         # Whether it has been in force, now or before.
         self.was_in_force = False
@@ -215,13 +240,8 @@ class _Arrival:
         part: int | None,
         done: Mapping[int, int] | None,
     ) -> None:
-        self.route, self.batch, self.numbers, self.group, self.done = (
-            route,
-            batch,
-            numbers,
-            group,
-            done,
-        )
+        self.route, self.batch, self.numbers = route, batch, numbers
+        self.group, self.done = group, done
         self.key: Key = (batch.publisher, batch.incarnation, batch.first)
         if part is not None:
             self.key = (*self.key, part)
@@ -231,7 +251,7 @@ class _Arrival:
 
 
 class _Held:
-    """A report that waits: its counts as of now, and how many consumers and disks it waits for."""
+    """A report that waits: its counts so far, and how many consumers and disks it waits for."""
 
     __slots__ = ("blockers", "count", "incarnation", "matched", "numbers", "publisher")
 
@@ -244,7 +264,7 @@ class _Held:
         self.count, self.numbers = batch.count, numbers
 
     def discard(self, places: Sequence[int]) -> None:
-        """One of those who were handed the events at these places has discarded them."""
+        """A subscription that was handed the events at these places has discarded them."""
         self.matched = discarded(self.matched, places, self.count)
 
     def id(self, place: int) -> Id:
@@ -252,7 +272,10 @@ class _Held:
 
 
 class Local:
-    """The subscriptions, by number. ``out`` is the node's list of effects; ``released`` says what may be reported now."""
+    """The subscriptions, by number.
+
+    ``out`` is the node's list of effects, and ``released`` has the reports that may go now.
+    """
 
     def __init__(
         self,
@@ -265,32 +288,31 @@ class Local:
         durable: int = 0,
         conflicts: Mapping[str, object],
     ) -> None:
-        self.subscriptions: dict[int, Subscription] = {}
+        self.subscriptions: dict[int, LocalSubscription] = {}
         self.topics: dict[str, Topic] = {}
-        self.blocked: dict[int, Subscription] = {}  # in the order in which they were blocked
+        # In the order in which they were blocked.
+        self.blocked: dict[int, LocalSubscription] = {}
         self.released: list[tuple[Route, Key, tuple[int, ...]]] = []
         self.rights: Rights | None = None
         self._schemas, self._out = schemas, out
-        self._conflicts = conflicts  # topics whose events cannot be read alike everywhere
+        # Topics whose events cannot be read alike everywhere.
+        self._conflicts = conflicts
         self._buffer, self._block, self._tracing = buffer, block, tracing
         self._durable = durable or buffer
         self._held: dict[tuple[Route, Key], _Held] = {}
-        # Batches whose report waits for a disk, with what the subscription that stores them took of each.
+        # Batches whose report waits for a disk, with the counts of the subscription that stores
+        # them.
         self._storing: dict[Token, list[tuple[tuple[Route, Key], tuple[int, ...]]]] = {}
-        self._unproved: dict[
-            tuple[Route, Key], tuple[_Arrival, Micros]
-        ] = {}  # and until when they wait
+        # Batches that wait for the proof of their publisher, and until when they wait.
+        self._unproved: dict[tuple[Route, Key], tuple[_Arrival, Micros]] = {}
         self._unproved_bytes = 0
         self.unproved_at = NEVER
 
-    def limit(self, subscription: Subscription) -> int:
-        """How many events may wait for its consumer."""
-        is_durable = subscription.follow is not None and subscription.follow.tap is not None
-        return (
-            self._durable
-            if is_durable
-            else self._buffer * (COLUMN_ROWS if subscription.by_columns else 1)
-        )
+    def limit(self, subscription: LocalSubscription) -> int:
+        """The number of events that may wait for its consumer."""
+        if subscription.follow is not None and subscription.follow.tap is not None:
+            return self._durable
+        return self._buffer * (COLUMN_ROWS if subscription.by_columns else 1)
 
     def knows(self, name: str) -> bool:
         return name in self._schemas
@@ -301,7 +323,8 @@ class Local:
             schema = self._schemas.get(name)
             if schema is None:
                 raise TopicError(
-                    f"topic {name!r} is not advertised (as far as this node knows): advertise it first"
+                    f"topic {name!r} is not advertised (as far as this node knows): "
+                    "advertise it first"
                 )
             known = self.topics[name] = Topic(name, schema)
         return known
@@ -312,15 +335,15 @@ class Local:
         if known is not None and known.schema != self._schemas[name]:
             known.grow(self._schemas[name])
 
-    def add(self, subscription: Subscription) -> None:
+    def add(self, subscription: LocalSubscription) -> None:
         self.subscriptions[subscription.number] = subscription
         is_durable = subscription.follow is not None and subscription.follow.tap is not None
         if (self._tracing or subscription.follow is not None) and not is_durable:
             subscription.ledger = Ledger()
         self.listen(subscription, subscription.route)
 
-    def listen(self, subscription: Subscription, route: Route) -> None:
-        """It takes what comes by this route, too."""
+    def listen(self, subscription: LocalSubscription, route: Route) -> None:
+        """The subscription also takes the events of this route."""
         topic = subscription.topic
         wanted = topic.subscriptions.setdefault(route, {})
         wanted[subscription.number] = subscription
@@ -328,9 +351,10 @@ class Local:
         if matcher is not None:
             matcher.add(subscription)
         elif len(wanted) > INDEX_FROM:
-            topic.matcher(route)  # now, and not with the next batch when there are very many
+            # If there are very many, the index is made now, and not with the next batch.
+            topic.matcher(route)
 
-    def ignore(self, subscription: Subscription, route: Route) -> None:
+    def ignore(self, subscription: LocalSubscription, route: Route) -> None:
         topic, number = subscription.topic, subscription.number
         if topic.subscriptions.get(route, {}).pop(number, None) is None:
             return
@@ -340,7 +364,7 @@ class Local:
             if len(topic.subscriptions[route]) <= INDEX_FROM // 2:
                 del topic.matchers[route]
 
-    def remove(self, number: int) -> Subscription | None:
+    def remove(self, number: int) -> LocalSubscription | None:
         subscription = self.subscriptions.pop(number, None)
         if subscription is not None:
             for route in list(subscription.topic.subscriptions):
@@ -363,12 +387,7 @@ class Local:
         part: int | None = None,
         done: Mapping[int, int] | None = None,
     ) -> tuple[int, ...] | None:
-        """Hand a batch over; how many subscriptions took each event (or one number for all), () for none, or None: ``released``
-        will say it.
-
-        ``numbers``: of its events, where it is a part of a batch. ``group``: it is for one member of that group only.
-        ``done``: numbers of events that were taken before, which nobody is handed again.
-        """
+        """Hands a batch over (``Arrive``). None means that ``released`` will have the counts."""
         arrival = _Arrival(
             route,
             batch,
@@ -384,15 +403,10 @@ class Local:
         if (route, arrival.key) in self._held or (
             waits is not None and not arrival.repeats(waits[0])
         ):
-            # On another topic, with others beside the first, or so late that its plane has forgotten it.
-            self._out.append(
-                Note(
-                    Rejected(
-                        hex_peer(batch.publisher),
-                        f"events on {batch.topic!r} with the ids of others",
-                    )
-                )
-            )
+            # It is on another topic, or has other events beside the first, or comes so late that
+            # its plane has forgotten it.
+            reason = f"events on {batch.topic!r} with the ids of others"
+            self._out.append(Note(Rejected(hex_peer(batch.publisher), reason)))
             return ()
         if waits is not None:
             return None
@@ -407,7 +421,10 @@ class Local:
         return self._match(known, arrival, now)
 
     def _wait(self, arrival: _Arrival, now: Micros) -> bool:
-        """Keep a batch whose publisher's certificate has not come yet: it may be on its way. False if there is no room."""
+        """Keeps a batch whose publisher's certificate has not come yet, and may be on its way.
+
+        Returns False if there is no room.
+        """
         size = len(arrival.batch.rows) + 200
         if self._unproved_bytes + size > UNPROVED_BYTES:
             self._out.append(
@@ -420,7 +437,7 @@ class Local:
         return True
 
     def prove(self, now: Micros) -> None:
-        """Look again at what waits for proof; ``released`` says what came of it."""
+        """Looks again at the batches that wait for proof. ``released`` has the counts."""
         if now < self.unproved_at or self.rights is None:
             return
         for (route, key), (arrival, until) in list(self._unproved.items()):
@@ -447,7 +464,7 @@ class Local:
             self._out.append(Note(Dropped("event", batch.count, reason)))
             self._miss(known, arrival, "the topic's schema is in conflict")
             return ()
-        wanted, is_columns = known.subscriptions.get(route, {}), batch.is_columns
+        wanted, is_columns = known.subscriptions.get(route, {}), is_column_batch(batch.rows)
         try:
             packed = known.packed
             events = (
@@ -470,22 +487,23 @@ class Local:
             return self._give(
                 arrival, events, self._share_out(members, events, arrival.numbers), now
             )
-        matcher = known.matcher(route)
-        asked: Iterable[tuple[Subscription, list[int] | None]] = (
+        matcher = known.matcher(route) if len(wanted) > INDEX_FROM else None
+        asked: Iterable[tuple[LocalSubscription, Sequence[int] | None]] = (
             zip(wanted.values(), repeat(None))
             if matcher is None
             else matcher.match(events, columns=is_columns)
         )
-        shares = [
-            (one, self._passing(one, events) if at is None else at)
-            for one, at in asked
-            if not one.group
-        ]
+        shares: list[tuple[LocalSubscription, Sequence[int]]] = []
+        for one, at in asked:
+            if not one.group:
+                if at is None:
+                    at = self._masked(one, events) if is_columns else one.filter.passing(events)
+                shares.append((one, at))
         return self._give(arrival, events, shares, now)
 
     @staticmethod
     def _miss(known: Topic, arrival: _Arrival, reason: str) -> None:
-        """A batch cannot be read: subscriptions that are told of what they miss are told."""
+        """A batch cannot be read. Subscriptions that are told of missed events are told of it."""
         for subscription in known.subscriptions.get(arrival.route, {}).values():
             if subscription.follow is not None:
                 subscription.follow.refused(arrival.batch, reason)
@@ -494,18 +512,20 @@ class Local:
         self,
         arrival: _Arrival,
         events: Any,
-        shares: list[tuple[Subscription, Sequence[int]]],
+        shares: list[tuple[LocalSubscription, Sequence[int]]],
         now: Micros,
     ) -> tuple[int, ...] | None:
-        """To each subscription the events at its places; what follows from that for the report."""
+        """Hands each subscription the events at its places. Returns the counts, or None if the
+        report waits.
+        """
         route, key, batch, numbers = arrival.route, arrival.key, arrival.batch, arrival.numbers
         matched: tuple[int, ...] = ()
         blockers = 0
         for subscription, places in shares:
             if arrival.done:
                 places = [place for place in places if numbers[place] not in arrival.done]
-            if subscription.seen is not None:
-                fresh = subscription.seen.fresh(batch, [numbers[place] for place in places])
+            if subscription.handed is not None:
+                fresh = subscription.handed.fresh(batch, [numbers[place] for place in places])
                 places = [place for place in places if numbers[place] in fresh]
             follow = subscription.follow
             if follow is not None:
@@ -514,7 +534,8 @@ class Local:
                 self._hand_over(subscription, batch, events, numbers, places)
             if not places:
                 continue
-            # By route "direct" one number says that of each event. The others' reports have one for each.
+            # By route "direct" one number may be that of each event. The reports of other routes
+            # have one for each.
             is_whole = route is Route.DIRECT and len(places) == batch.count
             counts = (1,) if is_whole else _ones(places, batch.count)
             matched = added(matched, counts) if matched else counts
@@ -541,29 +562,29 @@ class Local:
 
     def _pushed_out(
         self,
-        subscription: Subscription,
+        subscription: LocalSubscription,
         origin: tuple[int, int],
         numbers: Sequence[int],
         places: Sequence[int],
     ) -> Sequence[int]:
-        """The places that ``DROP_OLDEST`` drops at once: later events of the batch fill the buffer."""
+        """The places that ``DROP_OLDEST`` drops at once, because later events of the batch fill the
+        buffer.
+        """
         follow, ledger = subscription.follow, subscription.ledger
         if follow is not None:
             if ledger is None:
-                return ()  # it is durable, and its disk is its buffer
+                # It is durable, and its disk is its buffer.
+                return ()
             gone = {*list(ledger.left())[: -self._buffer]}
             return [place for place in places if (*origin, numbers[place]) in gone]
         return places[: overfull(len(places), self._buffer, columns=subscription.by_columns)]
 
     @staticmethod
-    def _passing(subscription: Subscription, events: Any) -> Sequence[int]:
-        """The places of the events that the subscription wants, in rows or in a record batch."""
-        if isinstance(events, list):
-            return subscription.filter.passing(events)
+    def _masked(subscription: LocalSubscription, events: Any) -> Sequence[int]:
+        """The places of the events of a record batch that the subscription wants."""
         if subscription.mask is None:
-            from gossamer.filters.mask import (
-                compile_mask,
-            )  # needs NumPy, as whoever made the record batch has
+            # This needs NumPy, which the maker of the record batch needed too.
+            from gossamer.filters.mask import compile_mask
 
             subscription.mask = compile_mask(subscription.filter, subscription.topic.packed)
         passed = subscription.mask(events)
@@ -574,10 +595,10 @@ class Local:
 
     @staticmethod
     def _share_out(
-        members: list[Subscription], rows: list[tuple[Any, ...]], numbers: Sequence[int]
-    ) -> list[tuple[Subscription, Sequence[int]]]:
+        members: list[LocalSubscription], rows: list[tuple[Any, ...]], numbers: Sequence[int]
+    ) -> list[tuple[LocalSubscription, Sequence[int]]]:
         """Each row to one of a group's members here that want it, in turns."""
-        found: dict[int, tuple[Subscription, list[int]]] = {}
+        found: dict[int, tuple[LocalSubscription, list[int]]] = {}
         for place, row in enumerate(rows):
             willing = [one for one in members if one.matches(row)]
             if willing:
@@ -587,7 +608,7 @@ class Local:
 
     def _hand_over(
         self,
-        subscription: Subscription,
+        subscription: LocalSubscription,
         batch: Batch,
         events: Any,
         numbers: Sequence[int],
@@ -635,25 +656,28 @@ class Local:
         assert subscription.backlog >= 0
         if subscription.ledger is not None:
             subscription.ledger.take(count)
-        if (
-            count and number in self.blocked
-        ):  # slow, but not asleep: only one that takes nothing is cut off
+        # A consumer that takes some events is slow, and not asleep: it is not cut off.
+        if count and number in self.blocked:
             subscription.blocked_at = now
             self.blocked[number] = self.blocked.pop(number)
         self.loosen(subscription)
 
-    def _is_full(self, subscription: Subscription, publisher: int) -> bool:
+    def _is_full(self, subscription: LocalSubscription, publisher: int) -> bool:
         """Whether this publisher has to be held back for this subscription."""
-        limit, follow = self.limit(subscription), subscription.follow
+        follow = subscription.follow
+        if follow is None and subscription.backlog <= self._buffer:
+            return False
+        limit = self.limit(subscription)
         if follow is None:
             return subscription.backlog > limit
-        # Only what waits for its publisher's history counts beside what the consumer has. What waits
-        # for other receipts would wait for ever if its own were held back.
+        # Beside the events that the consumer has, only those count that wait for their publisher's
+        # history. Events that wait for other receipts would wait for ever if their own were held
+        # back.
         return subscription.backlog + follow.storing > limit or (
             not follow.is_level(publisher) and follow.behind > follow.behind_max
         )
 
-    def loosen(self, subscription: Subscription) -> None:
+    def loosen(self, subscription: LocalSubscription) -> None:
         """Reports that were held back go, if there is room again."""
         limit, follow = self.limit(subscription) // 2, subscription.follow
         if not subscription.held or subscription.backlog > limit:
@@ -679,7 +703,7 @@ class Local:
             self._unblock(what)
 
     def unstored(self, token: Token) -> None:
-        """The disk did not take it: the report goes without what this subscription would have taken."""
+        """The disk did not take it. The report goes without the counts of this subscription."""
         for what, counts in self._storing.pop(token, ()):
             entry = self._held[what]
             entry.matched = less(entry.matched, counts)
@@ -687,31 +711,31 @@ class Local:
 
     @property
     def deadline(self) -> Micros:
-        """When the first of those that hold publishers back is cut off."""
-        if not self.blocked:
-            return self.unproved_at
-        return min(
-            self.unproved_at, Micros(next(iter(self.blocked.values())).blocked_at + self._block)
-        )
+        """When the first of the subscriptions that hold publishers back is cut off."""
+        return Micros(next(iter(self.blocked.values())).blocked_at + self._block)
 
-    def overdue(self, now: Micros) -> list[Subscription]:
-        """Whose consumer has taken nothing for too long, of what it was handed."""
-        found: list[Subscription] = []
+    def overdue(self, now: Micros) -> list[LocalSubscription]:
+        """The subscriptions whose consumers have taken nothing for too long."""
+        found: list[LocalSubscription] = []
         for one in list(self.blocked.values()):
             if one.blocked_at + self._block > now:
                 break
             if one.backlog > self.limit(one) // 2:
                 found.append(one)
-            else:  # it is not the consumer that is waited for
+            else:
+                # Something else than the consumer is waited for.
                 one.blocked_at = now
                 self.blocked[one.number] = self.blocked.pop(one.number)
         return found
 
-    def _discard(self, subscription: Subscription) -> None:
-        """It ends, and what its consumer has not taken is gone: the reports that wait for it say so."""
+    def _discard(self, subscription: LocalSubscription) -> None:
+        """It ends, and the events that its consumer has not taken are gone. The reports that wait
+        for it say so.
+        """
         follow = subscription.follow
         if follow is not None and follow.tap is not None:
-            return  # it is stored, and handed over again
+            # They are stored, and handed over again.
+            return
         left: dict[Id, None] = {}
         if subscription.ledger is not None:
             left = dict.fromkeys(subscription.ledger.left())
@@ -735,7 +759,7 @@ class Local:
             )
 
     def _trace_discarded(
-        self, subscription: Subscription, ids: Iterable[Id], *, reported: bool = False
+        self, subscription: LocalSubscription, ids: Iterable[Id], *, reported: bool = False
     ) -> None:
         if not self._tracing:
             return
@@ -746,7 +770,7 @@ class Local:
                 )
                 self._out.append(Note(record))
 
-    def _release(self, subscription: Subscription) -> None:
+    def _release(self, subscription: LocalSubscription) -> None:
         """This consumer holds nothing back any more."""
         self.blocked.pop(subscription.number, None)
         subscription.blocked_at = NEVER

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gossamer.node.local import Subscription, Topic
+    from gossamer.node.local import LocalSubscription, Topic
 
 # Subscriptions of a topic and route. Asking this number of them takes about as long as the index.
 INDEX_FROM = 64
@@ -21,22 +21,22 @@ _DEAD_MIN = 1024
 
 
 class Matcher:
-    def __init__(self, topic: Topic, subscriptions: Iterable[Subscription]) -> None:
+    def __init__(self, topic: Topic, subscriptions: Iterable[LocalSubscription]) -> None:
         from gossamer.filters.index import Index
 
         self._topic, self._new = topic, Index
         self._lay(subscriptions)
 
-    def _lay(self, subscriptions: Iterable[Subscription]) -> None:
+    def _lay(self, subscriptions: Iterable[LocalSubscription]) -> None:
         self.index = self._new(self._topic.schema)
-        self._by_place: list[Subscription | None] = []
+        self._by_place: list[LocalSubscription | None] = []
         # By the number of the subscription.
         self._places: dict[int, int] = {}
-        self._following: dict[int, Subscription] = {}
+        self._following: dict[int, LocalSubscription] = {}
         for subscription in subscriptions:
             self.add(subscription)
 
-    def add(self, subscription: Subscription) -> None:
+    def add(self, subscription: LocalSubscription) -> None:
         if subscription.follow is not None:
             self._following[subscription.number] = subscription
             return
@@ -58,7 +58,9 @@ class Matcher:
                 [*(one for one in self._by_place if one is not None), *self._following.values()]
             )
 
-    def match(self, rows: Any, *, columns: bool) -> Iterator[tuple[Subscription, list[int] | None]]:
+    def match(
+        self, rows: Any, *, columns: bool
+    ) -> Iterator[tuple[LocalSubscription, list[int] | None]]:
         """The subscriptions with the places of the rows that they want, in the order of
         subscribing.
 

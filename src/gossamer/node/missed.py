@@ -1,13 +1,13 @@
-"""What was completed without a live member is told to it, before it hears of a newer floor.
+"""A live member is told of events that were completed without it, before it hears of a newer floor.
 
 A publisher on route "direct", or a relay on route "flood", gives up a neighbour that does not
 report, or that breaks the rules. The receipts are completed without it, though it may hold
 matches. So the node that has given it up owes it the word of that (``Missed``). As soon as there is
 a link again, the word goes first: until the peer has answered (``Heard``), no plane of this node
 knows of the link, and nothing else goes over it, so no floor overtakes the word. At the peer,
-subscriptions that are told of what they miss ask the publisher, or are told a gap (follow.py).
+subscriptions that are told of missed events ask the publisher, or are told a gap (follow.py).
 
-What was flooded may have missed those behind the peer, too. A peer that lacks it passes the word on
+Nodes behind the peer may have missed a flooded event, too. A peer that lacks it passes the word on
 to its other neighbours, each of which does so once.
 
 A debt ends when the peer has heard of it, is dead, or has begun a new life: then it asks for
@@ -40,10 +40,14 @@ from gossamer.trace import Dropped, Rejected, hex_peer
 
 DIAL_AGAIN = Micros(500 * MILLISECOND)
 DIAL_AGAIN_MAX = Micros(4 * SECOND)
-PATIENCE = Micros(15 * SECOND)  # with a link on which nothing moves
-DEBTS_MAX = 65_536  # of all peers together
-DEBTS_A_PEER = 1024  # what topics and publishers it has missed events of
-KNOWN_MAX = 4096  # of what others have told this node
+# The longest wait for an answer over a link on which nothing moves.
+PATIENCE = Micros(15 * SECOND)
+# The most debts of all peers together, and the most topics and publishers of which one peer has
+# missed events.
+DEBTS_MAX = 65_536
+DEBTS_A_PEER = 1024
+# The most words of others that this node remembers.
+KNOWN_MAX = 4096
 
 _Of = tuple[str, int, int]
 """Topic, publisher, incarnation."""
@@ -57,7 +61,8 @@ class Missed(Message, frozen=True, array_like=True, tag=92):
     incarnation: Count
     first: Count
     last: Count
-    spreads: bool  # perhaps without those behind the receiver, too
+    # Perhaps without the nodes behind the receiver, too.
+    spreads: bool
 
 
 class Heard(Message, frozen=True, array_like=True, tag=93):
@@ -77,11 +82,15 @@ class _Debt:
     __slots__ = ("at", "is_full", "is_held", "ranges", "sign", "told", "wait")
 
     def __init__(self) -> None:
-        self.ranges: dict[_Of, tuple[int, int, bool]] = {}  # first, last, spreads
-        self.told: dict[_Of, tuple[int, int, bool]] = {}  # those that went over the present link
+        # The first event, the last one, and whether it spreads.
+        self.ranges: dict[_Of, tuple[int, int, bool]] = {}
+        # The ranges that went over the present link.
+        self.told: dict[_Of, tuple[int, int, bool]] = {}
         self.at, self.wait = NEVER, DIAL_AGAIN
-        self.is_held = False  # a link is up, of which the planes do not know
-        self.is_full = False  # its queue
+        # A link is up, of which the planes do not know.
+        self.is_held = False
+        # The queue of the link is full.
+        self.is_full = False
         self.sign = Micros(0)
 
 
@@ -178,7 +187,8 @@ class Debts:
         known = debt.ranges.get(of) if debt is not None else None
         if debt is None or known is None or known[0] != message.first:
             return []
-        if known[1] > message.last:  # more has come to it by now, which is told next
+        # More has been added by now, which is told next.
+        if known[1] > message.last:
             debt.ranges[of] = (message.last + 1, *known[1:])
             debt.at = self.deadline = Micros(0)
             return []

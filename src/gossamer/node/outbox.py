@@ -1,10 +1,12 @@
 """Publications: events gathered into batches, and held until their receipts are complete.
 
-Events of one topic that are published close together become one batch. A batch is *sealed* when it is full or when the driver
-wakes the node: its events get consecutive sequence numbers and are encoded together, which costs a quarter of encoding them
-one by one; until then their sizes are estimated. With a data directory a sealed batch is stored before it is sent, and
-forgotten once its receipt is complete; what a crash leaves there is published again under its first ids. A batch of a topic
-with retention is stored where that keeps it (retention.py), and the outbox has a mark of no bytes.
+Events of one topic that are published close together become one batch. A batch is *sealed* when it
+is full or when the driver wakes the node: its events get consecutive sequence numbers and are
+encoded together, which costs a quarter of encoding them one by one. Until then their sizes are
+estimated. With a data directory a sealed batch is stored before it is sent, and forgotten once its
+receipt is complete. Batches that a crash leaves there are published again under their first ids. A
+batch of a topic with retention is stored by that (retention.py), and the outbox has a mark of no
+bytes.
 """
 
 from __future__ import annotations
@@ -33,8 +35,10 @@ from gossamer.overlay.batch import (
 )
 
 ROUND_BITS = 20
-VALUE_BYTES = 10  # no number, time or header of a string is longer
-STREAMS_MAX = 1024  # that are published once
+# No number, time or header of a string is longer.
+VALUE_BYTES = 10
+# The most streams that are published once.
+STREAMS_MAX = 1024
 _KEY, _ONCE = "out/", "once/"
 _encoder = msgspec.msgpack.Encoder()
 _kept_decoder = msgspec.msgpack.Decoder(Batch)
@@ -45,46 +49,45 @@ class Publication(Weighed):
     """A batch from the publisher's side: open, sealed, accepted, done."""
 
     __slots__ = (
-        "accepted",
-        "columns",
-        "count",
-        "dropped",
-        "first",
-        "incarnation",
-        "matched",
-        "publisher",
-        "refused",
-        "rows",
-        "topic",
-        "traced",
-        "waiter",
-        "width",
-    )
+        "accepted", "columns", "count", "dropped", "first", "incarnation", "matched", "publisher",
+        "refused", "rows", "topic", "traced", "waiter", "width",
+    )  # fmt: skip
 
     def __init__(self, topic: str, publisher: Peer) -> None:
         self.topic, self.publisher = topic, publisher
-        self.rows: list[tuple[Any, ...]] = []  # until it is sealed; or
-        self.columns: Any = None  # gathered (gather.py),
-        self.width = 0  # of so many attributes
-        self.count = 0  # of events, once sealed; of columns also before
-        self.size = 0  # bytes: estimated while it is open
-        self.first = -1  # sequence number of the first event, once sealed
+        # Until it is sealed, its events are rows, or gathered columns (gather.py) of ``width``
+        # attributes.
+        self.rows: list[tuple[Any, ...]] = []
+        self.columns: Any = None
+        self.width = 0
+        # The number of events. Of rows it is known once the batch is sealed.
+        self.count = 0
+        # The bytes, estimated while it is open.
+        self.size = 0
+        # The sequence number of the first event, once sealed.
+        self.first = -1
         self.incarnation = 0
-        self.accepted = False  # in the outbox, and on disk where there is one
-        self.refused = False  # the disk did not take it: it was not accepted, and never will be
-        self.matched: tuple[int, ...] | None = None  # once complete: see ``took``
-        self.dropped: tuple[int, ...] = ()  # likewise: see ``lost``; nothing if all are zero
-        self.traced: list[dict[str, Any]] = []  # the events' values, when the node writes a trace
-        self.waiter: Any = None  # the driver's, for whoever waits for this batch
+        # It is in the outbox, and on disk if there is one.
+        self.accepted = False
+        # The disk did not take it: it was not accepted, and never will be.
+        self.refused = False
+        # The counts of the complete receipt (``took`` and ``lost``). ``dropped`` is empty if all
+        # are zero.
+        self.matched: tuple[int, ...] | None = None
+        self.dropped: tuple[int, ...] = ()
+        # The values of the events, if the node writes a trace.
+        self.traced: list[dict[str, Any]] = []
+        # The driver's object for callers that wait for this batch.
+        self.waiter: Any = None
 
     @property
     def gathered(self) -> int:
-        """Events, sealed or not."""
+        """The number of events, sealed or not."""
         return self.count or len(self.rows)
 
     @property
     def weight(self) -> int:
-        """Events as limits count them."""
+        """The number of events, as limits count them."""
         return -(-self.count // COLUMN_ROWS) if self.width else self.gathered
 
     def took(self, index: int) -> int:
@@ -102,18 +105,18 @@ class Publication(Weighed):
 
     @property
     def total(self) -> int:
-        """How many took one, all events together."""
+        """The number of subscriptions that took an event, all events together."""
         assert self.matched is not None
         return sum(self.matched) if len(self.matched) > 1 else self.matched[0] * self.count
 
     @property
     def total_lost(self) -> int:
-        """How many had discarded one, all events together."""
+        """The number of subscriptions that had discarded an event, all events together."""
         return sum(spread(self.dropped, self.count))
 
 
 class Ticket(Struct, frozen=True, gc=False):
-    """One published event: where to look for its receipt."""
+    """One published event, and the place of its receipt."""
 
     publication: Publication
     index: int
@@ -142,87 +145,108 @@ class Ticket(Struct, frozen=True, gc=False):
 
 
 Lane = Callable[[str, Mapping[str, Any]], Ticket | None]
-"""The short way into the one batch that is open, for whoever publishes event after event: all else has been looked at. None: not by
-this way. It ends when the batch is sealed, when a second one is opened, and when the topic's schema grows."""
+"""The short way into the only open batch, for a program that publishes event after event.
+
+Everything else has been checked. None means that the event must take the long way. The short way
+ends when the batch is sealed, when a second one is opened, and when the topic's schema grows.
+"""
 
 
 WideLane = Callable[[str, Any], tuple[Any, int, int] | None]
-"""The same for record batches: the publication, the first of the events in it, and how many."""
+"""The same for record batches. It gives the publication, and the place and number of the events in
+it."""
 
 
 class _Storing(Struct, frozen=True, gc=False):
-    """A sealed batch on its way to the disk, and what is to be undone if the disk does not take it."""
+    """A sealed batch on its way to the disk, and the changes to undo if the disk refuses it."""
 
     batch: Batch
     at: int
     retain: bool
-    told: bool  # the same Store tells the disk that this life publishes on the topic
-    before: tuple[str, tuple[int, ...] | None] | None  # a stream, and its number in ``once`` before
+    # The same Store tells the disk that this life publishes on the topic.
+    told: bool
+    # A stream, and its number in ``once`` before.
+    before: tuple[str, tuple[int, ...] | None] | None
 
 
 class WindowFullError(RuntimeError):
-    """Too many events without a receipt: wait for some to complete. ``Node.publish`` waits by itself."""
+    """Too many events have no receipt. Wait for some of them; ``Node.publish`` waits by itself."""
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """What a publisher may have on its way. Larger is faster until memory or latency says otherwise.
+    """The most that a publisher may have on its way. Larger limits are faster, up to the limits of
+    memory and latency.
 
-    Of events that are published as columns, COLUMN_ROWS count as one, and so many times ``batch_bytes`` travel together.
+    COLUMN_ROWS events that are published as columns count as one, and COLUMN_ROWS times
+    ``batch_bytes`` travel together.
     """
 
-    window: int = 32_768  # events without a receipt; beyond it ``publish`` waits
-    window_bytes: int = 32 << 20  # the same in bytes
-    batch_events: int = 4096  # events that travel together at most: where many want a few each, parts stay large enough
-    batch_bytes: int = 384 << 10  # a batch is sealed when it has about reached this
-    event_bytes: int = 1 << 20  # one event, encoded
+    # Events without a receipt, beyond which ``publish`` waits; and their bytes.
+    window: int = 32_768
+    window_bytes: int = 32 << 20
+    # The most events that travel together. If many nodes want a few each, their parts are still
+    # large enough.
+    batch_events: int = 4096
+    # A batch is sealed when it has about reached this size.
+    batch_bytes: int = 384 << 10
+    # The size of one event, encoded.
+    event_bytes: int = 1 << 20
 
     def __post_init__(self) -> None:
         check_limits(self)
         if self.batch_events > self.window:
             raise ValueError(
-                f"window is {self.window}; it must be from batch_events ({self.batch_events}) to {WINDOW_MAX // 2}"
+                f"window is {self.window}; it must be from batch_events ({self.batch_events}) to "
+                f"{WINDOW_MAX // 2}"
             )
         # A batch is sealed by estimate, in which a character counts as one byte and may take four.
         if 4 * self.batch_bytes + self.event_bytes > BATCH_BYTES_MAX:
             raise ValueError(
-                f"4 x batch_bytes + event_bytes must be at most {BATCH_BYTES_MAX}, the largest batch that nodes take"
+                f"4 x batch_bytes + event_bytes must be at most {BATCH_BYTES_MAX}, "
+                "the largest batch that nodes take"
             )
 
     @property
     def column_rows(self) -> int:
-        """Events that travel together as columns."""
+        """The most events that travel together as columns."""
         return self.batch_events * COLUMN_ROWS
 
     @property
     def column_bytes(self) -> int:
-        """Bytes of them, but for what belongs to the format and room that stays empty."""
+        """The most bytes of their values. The format, and room that stays empty, need some more."""
         return min(self.batch_bytes * COLUMN_ROWS, BATCH_BYTES_MAX // 8 * 7)
 
 
 class Outbox:
-    """Sealed publications in order, per incarnation, with floors and, where asked for, a disk behind them."""
+    """The sealed publications of each incarnation in order, with floors and perhaps a disk."""
 
     def __init__(
         self, me: Peer, incarnation: int, limits: Limits, *, durable: bool, retained: Retained
     ) -> None:
         self.me, self.incarnation, self.limits, self.durable = me, incarnation, limits, durable
         self.retained = retained
-        self.accepted: Id = (incarnation, 0)  # the last event that was
-        self.voided: dict[str, Id] = {}  # by topic: events up to here can be read no longer
-        self.once: dict[str, tuple[int, ...]] = {}  # the last batch of streams that may be repeated
-        self._also: tuple[Keep, ...] = ()  # to be stored with the next batch
-        self._before: tuple[str, tuple[int, ...] | None] | None = (
-            None  # what that will replace in ``once``
-        )
-        self.events = 0  # sealed and without a receipt
-        self._weight = 0  # the same as limits count them
+        # The last event that was accepted.
+        self.accepted: Id = (incarnation, 0)
+        # For each topic, the last event that can be read no longer.
+        self.voided: dict[str, Id] = {}
+        # The number of the last batch of each stream that may be repeated.
+        self.once: dict[str, tuple[int, ...]] = {}
+        # Records to be stored with the next batch, and the number in ``once`` that they replace.
+        self._also: tuple[Keep, ...] = ()
+        self._before: tuple[str, tuple[int, ...] | None] | None = None
+        # The sealed events without a receipt, their number as limits count them, and their bytes.
+        self.events = 0
+        self._weight = 0
         self.bytes = 0
         self._closed = False
-        self.is_full = False  # as of the last change of these two, so at most one batch late
+        # It follows the changes of these numbers, so it is at most one batch late.
+        self.is_full = False
         self.open: dict[str, Publication] = {}
         self.lane: Lane | None = None
         self.wide_lane: WideLane | None = None
-        self.opened = 0  # events accepted since all batches were last sealed together, but for columns that have been sealed
+        # The events that were accepted since all batches were last sealed together, without columns
+        # that have been sealed.
+        self.opened = 0
         self._next = 1
         self._tokens = 0
         self._sealed: dict[int, OrderedDict[int, Publication]] = {incarnation: OrderedDict()}
@@ -243,32 +267,35 @@ class Outbox:
         return id[1] in self._sealed.get(id[0], ())
 
     def measure(self, topic: str, row: tuple[Any, ...]) -> None:
-        """Refuse an event that is too large. Only those that may be are measured."""
+        """Refuses an event that is too large. Only events that may be too large are measured."""
         size = len(_encoder.encode(row))
         if size > self.limits.event_bytes:
             raise EventError(
-                f"an event of {size} bytes on {topic!r}; at most {self.limits.event_bytes} are allowed (event_bytes)"
+                f"an event of {size} bytes on {topic!r}; at most {self.limits.event_bytes} are "
+                "allowed (event_bytes)"
             )
 
     @property
     def unsettled(self) -> int:
-        """Events without a receipt, those in open batches included."""
+        """The number of events without a receipt, including those in open batches."""
         return self.events + sum(publication.gathered for publication in self.open.values())
 
     def publications(self) -> list[Publication]:
-        """All without a receipt."""
+        """All publications without a receipt."""
         return [
             *self.open.values(),
             *(one for sealed in self._sealed.values() for one in sealed.values()),
         ]
 
     def close(self) -> None:
-        """Accept no more."""
+        """Accepts no more events."""
         self._closed = self.is_full = True
         self.close_lanes()
 
     def close_lanes(self) -> None:
-        """Nothing goes the short way any more: from now on what is in open batches is counted."""
+        """No event takes the short way any more. From now on the events in open batches are
+        counted.
+        """
         if self.lane is not None or self.wide_lane is not None:
             (only,) = self.open.values()
             self.opened = only.weight
@@ -276,12 +303,13 @@ class Outbox:
 
     @property
     def may_open_lane(self) -> bool:
-        """Nothing is open but for one batch, and accepting is all that there is to do."""
+        """Whether one batch is open, and an event has only to be accepted."""
         return len(self.open) == 1 and not self.durable and not self._closed
 
     def begin(self, topic: str) -> Publication:
         """Open a batch for a topic."""
-        self.close_lanes()
+        if self.lane is not None or self.wide_lane is not None:
+            self.close_lanes()
         publication = self.open[topic] = Publication(topic, self.me)
         return publication
 
@@ -292,8 +320,10 @@ class Outbox:
         ticket: Callable[[Publication, int], Ticket],
         heavy: int,
     ) -> None:
-        """More events of this batch's topic may come by the short way, but for the one that seals it, and ``heavy`` ones."""
-        if self.may_open_lane:
+        """More events of this batch's topic may take the short way, except the one that fills the
+        batch, and events of more than ``heavy`` bytes.
+        """
+        if len(self.open) == 1 and not self.durable and not self._closed:
             topic, rows, limits = publication.topic, publication.rows, self.limits
             self.lane = lane(
                 topic, publication, rows, ticket, limits.batch_events - 1, limits.batch_bytes, heavy
@@ -302,13 +332,15 @@ class Outbox:
     def seal(
         self, topic: str, at: int = 0, retain: bool = False, packed: Packed | None = None
     ) -> tuple[Publication, Batch | None, list[Effect]]:
-        """Close the topic's open batch. Returns the batch when it may go at once, else the Store that it waits for.
+        """Closes the topic's open batch. Returns the batch if it may go at once, and otherwise the
+        Store that it waits for.
 
-        ``at``: Unix microseconds, which whoever ``retain``s it wants to know. ``packed``: for one of columns.
+        ``at`` is the publication time in Unix microseconds, used only if the batch is retained.
+        ``packed`` is needed for a batch of columns.
         """
         publication, is_counted = self.open.pop(topic), self.wide_lane is None
         self.lane = self.wide_lane = None
-        publication.count = publication.gathered
+        publication.count = publication.count or len(publication.rows)
         if publication.columns is not None:
             assert packed is not None
             rows: Bytes = packed.own(sealed(publication.columns), publication.width)
@@ -316,12 +348,6 @@ class Outbox:
         else:
             rows = _encoder.encode(publication.rows)
         publication.rows, publication.columns = [], None
-        return self._seal(publication, rows, at, retain)
-
-    def _seal(
-        self, publication: Publication, rows: Bytes, at: int, retain: bool
-    ) -> tuple[Publication, Batch | None, list[Effect]]:
-        topic = publication.topic
         publication.first, publication.incarnation = self._next, self.incarnation
         publication.size = len(rows)
         self._next += publication.count
@@ -329,18 +355,12 @@ class Outbox:
         mine = self._sealed[self.incarnation]
         mine[publication.first] = publication
         floor = next(iter(mine))
-        # msgspec knows of bytes only; what is decoded where it lies (wire.py), and what was gathered, may be a memoryview.
+        # msgspec knows only bytes. Rows that are decoded in their place (wire.py), and rows that
+        # were gathered, may be a memoryview.
         batch = Batch(
-            topic,
-            self.me,
-            self.incarnation,
-            publication.first,
-            publication.count,
-            floor,
-            0,
-            0,
+            topic, self.me, self.incarnation, publication.first, publication.count, floor, 0, 0,
             rows,  # type: ignore[arg-type]
-        )
+        )  # fmt: skip
         if not self.durable:
             publication.accepted = True
             self._accept(batch, at, retain)
@@ -363,12 +383,16 @@ class Outbox:
         return (batch.incarnation, batch.first) <= self.voided.get(batch.topic, (0, 0))
 
     def mark(self, stream: str, number: tuple[int, ...]) -> bool:
-        """The batch that is sealed next is this one of a stream that may be repeated; False if it was accepted before."""
+        """The batch that is sealed next has this number in a stream that may be repeated.
+
+        Returns False if it was accepted before.
+        """
         if self.once.get(stream, ()) >= number:
             return False
         if stream not in self.once and len(self.once) >= STREAMS_MAX:
             raise EventError(
-                f"more than {STREAMS_MAX} streams that are published once; use another data directory"
+                f"more than {STREAMS_MAX} streams that are published once; "
+                "use another data directory"
             )
         if self.durable:
             self._before = (stream, self.once.get(stream))
@@ -392,9 +416,12 @@ class Outbox:
         return batch, publication
 
     def unstored(self, tokens: Sequence[Token]) -> list[Publication]:
-        """The disk did not take these. Returns the publications among them: they were not accepted, and are forgotten."""
+        """The disk did not take these. Returns the publications among them, which were not accepted
+        and are forgotten.
+        """
         refused: list[Publication] = []
-        # The last first: of a stream with several of them, the number before the first is the one that counts again.
+        # The last one comes first. If a stream has several of them, the number before the first
+        # counts again.
         for token in reversed(tokens):
             found = self._storing.pop(token, None)
             if found is None:
@@ -425,10 +452,10 @@ class Outbox:
         return publication, [Store(self.token(), (Forget(self._key(incarnation, first)),))]
 
     def void(self, topic: str) -> tuple[int, list[Keep | Forget]]:
-        """Nobody can read this topic's events of before any more.
+        """No node can read the topic's earlier events any more.
 
-        The disk forgets those that have no receipt; returns how many those are, and the records.
-        What is under way goes on, and its receipts say who took it.
+        The disk forgets those without a receipt. Returns their number, and the records. Batches
+        that are under way go on, and their receipts say how many subscriptions took them.
         """
         self.voided[topic] = (self.incarnation, self._next - 1)
         found = [
@@ -448,7 +475,9 @@ class Outbox:
         return sum(one.count for one in found), records
 
     def restore(self, kept: dict[str, bytes]) -> list[tuple[Batch, Publication]]:
-        """What an earlier life had accepted and not completed, oldest first, to be published again under its first ids."""
+        """The batches that an earlier life had accepted and not completed, oldest first. They are
+        published again under their first ids.
+        """
         batches = sorted(
             (
                 batch
@@ -501,14 +530,13 @@ class Outbox:
         if value:
             return _kept_decoder.decode(value)
         retained = kept.get(Retained.key(*map(int, key.removeprefix(_KEY).split("/"))))
-        return (
-            Retained.decode(retained).batch if retained is not None else None
-        )  # a torn write: never accepted
+        # After a torn write there is none, and the batch was never accepted.
+        return Retained.decode(retained).batch if retained is not None else None
 
     def _count(self, publication: Publication, sign: int) -> None:
         self.events += sign * publication.count
         self.bytes += sign * publication.size
-        self._weight += sign * publication.weight
+        self._weight += sign * (publication.weight if publication.width else publication.count)
         over = self._weight >= self.limits.window or self.bytes >= self.limits.window_bytes
         self.is_full = over or self.events >= WINDOW_MAX // 2 or self._closed
 

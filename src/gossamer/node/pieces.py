@@ -1,9 +1,11 @@
-"""Large batches of columns where there are relays: cut into pieces, whose receipts become one again.
+"""Large batches of columns on routes with relays: they are cut into pieces, and the receipts of the
+pieces become one.
 
-Straight to those who want them up to 32,768 events travel together. By relays it is 4,096, because a
-report has a number for each event there. Batches are made to suit the routes that are in use; but one that a data
-directory restores, or during whose way to the disk somebody subscribes by another route, is larger. By route direct it stays
-whole: whoever took it before a crash knows it by its first number. Pieces begin at the same numbers in every life.
+By route direct up to 32,768 events travel together. By relays it is 4,096, because a report has a
+number for each event there. Batches are made to suit the routes that are in use. A batch is larger
+if a data directory restores it, or if a node subscribes by another route while the batch is on its
+way to the disk. By route direct it stays whole, because a node that took it before a crash knows it
+by its first number. Pieces begin at the same numbers in every life.
 """
 
 from __future__ import annotations
@@ -21,10 +23,8 @@ RELAYED_MAX = BATCH_EVENTS_MAX // COLUMN_ROWS
 class Pieces:
     def __init__(self, local: Local) -> None:
         self._local = local
-        self._wholes: dict[tuple[int, int], Batch] = {}  # by the first events of their pieces
-
-    def __len__(self) -> int:
-        return len(self._wholes)
+        # By the first events of their pieces.
+        self.wholes: dict[tuple[int, int], Batch] = {}
 
     def waits(self, batch: Batch) -> bool:
         """Whether a batch cannot be cut yet: its topic's schema has not come."""
@@ -36,10 +36,8 @@ class Pieces:
         packed = self._local.topic(batch.topic).packed
         try:
             record = packed.columns(batch.rows, batch.count)
-        except (
-            msgspec.DecodeError,
-            UnicodeDecodeError,
-        ):  # of another schema, or there is no pyarrow any more: as it is
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            # It is of another schema, or there is no pyarrow any more. It stays whole.
             return (batch,)
         found = []
         for start in range(0, batch.count, RELAYED_MAX):
@@ -48,13 +46,14 @@ class Pieces:
             found.append(
                 structs.replace(batch, first=first, count=part.num_rows, rows=packed.pack(part))
             )
-            self._wholes[batch.incarnation, first] = batch
+            self.wholes[batch.incarnation, first] = batch
         return tuple(found)
 
     def whole(self, incarnation: int, first: int, counts: Counts) -> tuple[int, Counts]:
-        """A piece's receipt as one of its batch, for whose other events it says zero: the batch's
-        first number, and the counts."""
-        batch = self._wholes.get((incarnation, first))
+        """The receipt of a piece as one of its batch: the first number of the batch, and the
+        counts. For events of other pieces the counts are zero.
+        """
+        batch = self.wholes.get((incarnation, first))
         if batch is None:
             return first, counts
         start = first - batch.first
@@ -67,7 +66,7 @@ class Pieces:
 
     def forget(self, incarnation: int, first: int) -> None:
         """A batch's receipt is complete."""
-        batch = self._wholes.get((incarnation, first))
+        batch = self.wholes.get((incarnation, first))
         if batch is not None:
             for start in range(0, batch.count, RELAYED_MAX):
-                self._wholes.pop((incarnation, batch.first + start), None)
+                self.wholes.pop((incarnation, batch.first + start), None)

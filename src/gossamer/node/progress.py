@@ -1,13 +1,16 @@
-"""How far a subscription is with one publisher: what it has had, what it has told, and what waits for its turn.
+"""The progress of a subscription with one publisher: the events that it has had, and the events
+that wait for their turn.
 
-``position``: everything of the topic up to this id was had, or was told to be lost. Ids above it that were had are remembered one
-by one until the position passes them. Positions follow the publisher's floor: below it every receipt is complete, so what was due
-here has come; but only floors of some seconds ago count (``LAG``), because others may take this node for dead, and complete
-receipts without it, before it hears of that.
+``position``: the subscription has had every event of the topic up to this id, or was told that it
+is lost. Ids above it that were had are remembered one by one until the position passes them.
+Positions follow the publisher's floor. Below the floor every receipt is complete, so every due
+event has come. But only floors of some seconds ago count (``LAG``), because others may take this
+node for dead, and complete receipts without it, before it hears of that.
 
-``release``: for a subscription that asks for order, or for history before what is new, events wait here until everything before
-them can have come, and until everything before them that did come is on the disk of a durable subscription. History and what comes
-live are merged here: whatever the order in which it comes, it leaves in the order of its ids.
+``release``: a subscription may ask for order, or for history before news. Its events wait here
+until every earlier event can have come, and until every earlier event that did come is on the disk
+of a durable subscription. History and live events are merged here: they leave in the order of their
+ids, in whatever order they come.
 """
 
 from __future__ import annotations
@@ -21,18 +24,20 @@ from gossamer.filters import Event
 from gossamer.machine import SECOND, Micros
 from gossamer.node.retention import SEQUENCE_MAX, Id
 
-LAG = Micros(3 * SECOND)  # more than news of a verdict takes to come here
+# News of a verdict takes less time than this to come here.
+LAG = Micros(3 * SECOND)
 MARK_EVERY = Micros(SECOND // 4)
-HAD_MAX = 1 << 19  # ids above the position; beyond it the newest floor counts at once
-WAITING_MAX = (
-    1 << 19
-)  # events that wait for their turn; beyond it the first goes, whether it is its turn or not
-REPETITIONS_MAX = 16  # of one question, that an answer may be to
+# The most ids above the position. Beyond it the newest floor counts at once.
+HAD_MAX = 1 << 19
+# The most events that wait for their turn. Beyond it the first goes before its turn.
+WAITING_MAX = 1 << 19
+# The most repetitions of one question that an answer may answer.
+REPETITIONS_MAX = 16
 EVERYTHING: Id = (SEQUENCE_MAX, SEQUENCE_MAX)
 
 
 class Lot:
-    """Events of one batch: handed over together, unless some of them wait longer for their turn."""
+    """Events of one batch. They are handed over together, unless some have to wait longer."""
 
     __slots__ = ("again", "events", "hops", "incarnation", "is_stored", "progress", "sequences")
 
@@ -44,8 +49,10 @@ class Lot:
         # Ascending, and consecutive in their offsets.
         self.sequences, self.events = sequences, events
         self.hops = hops
-        self.again = again  # they were handed over in an earlier life, too
-        self.is_stored = is_stored  # nothing is handed over before it is on the disk that it is for
+        # They were handed over in an earlier life, too.
+        self.again = again
+        # Events for a disk are not handed over before they are on it.
+        self.is_stored = is_stored
 
     @property
     def first(self) -> Id:
@@ -59,7 +66,7 @@ class Lot:
         return self.first < other.first
 
     def split(self, before: Id) -> Lot:
-        """Keep those before an event; returns the others."""
+        """Keeps the events before an event, and returns the others."""
         # An event of a later life is after all of these.
         place = (
             bisect_left(self.sequences, before[1])
@@ -84,11 +91,16 @@ class Progress:
 
     def __init__(self, position: Id = (0, 0)) -> None:
         self.position = position
-        self.is_level = False  # nothing more is to be had from the publisher's past
-        self.covered = False  # since it was level, every event found this subscription
-        self.baseline = False  # its past is not wanted: only where it is now
-        self.is_gone = False  # it has left, with nothing missing
-        self.is_told = False  # that it cannot be asked
+        # The publisher's past holds nothing more for the subscription.
+        self.is_level = False
+        # Since it was level, every event has found this subscription.
+        self.covered = False
+        # The past of the publisher is not wanted, only its present position.
+        self.baseline = False
+        # The publisher has left, and nothing is missing.
+        self.is_gone = False
+        # The subscription was told that the publisher cannot be asked.
+        self.is_told = False
         # It was taken for dead before it had answered even once.
         self.is_failed = False
         # It has published on this topic, as far as is known.
@@ -97,32 +109,34 @@ class Progress:
         self.first_newest: Id | None = None
         # The events that it still had beyond the position when it last answered.
         self.left = 0
-        self.trusted = (
-            0  # the life whose floors say something: no earlier one has anything without receipt
-        )
+        # The life whose floors count: no earlier life has an event without a receipt.
+        self.trusted = 0
         self.release: Id = (0, 0)
-        self._waiting: list[tuple[Id, Lot]] = []  # a heap, by their first events
-        self.waits = 0  # events in it
+        # A heap of lots by their first events, and the number of events in it.
+        self._waiting: list[tuple[Id, Lot]] = []
+        self.waits = 0
         self.ask_at = self.began_at = Micros(0)
-        self.doubted_until = Micros(0)  # until then it may go on without us
-        # The question that waits for an answer: each of its repetitions, by its serial, with when it
-        # was sent. An answer to any of them counts.
+        # Until then the publisher may go on without us.
+        self.doubted_until = Micros(0)
+        # The question that waits for an answer: each of its repetitions, by its serial, with when
+        # it was sent. An answer to any of them counts.
         self.asked: dict[int, Micros] = {}
         self.attempts = self.serial = 0
-        self.took = Micros(0)  # the time from the last question that was answered to its answer
+        # The time from the last question that was answered to its answer.
+        self.took = Micros(0)
+        # The ids above the position that were had, and a heap of their batches (first id, last
+        # sequence number).
         self._had: dict[Id, None] = {}
-        self._batches: list[
-            tuple[Id, int]
-        ] = []  # a heap of (first, last sequence) of what is in it
+        self._batches: list[tuple[Id, int]] = []
         self._marks: deque[tuple[Micros, Id]] = deque()
 
-    # ---------------------------------------------------------------- what was had
+    # ---------------------------------------------------------------- events had
 
     def had(self, id: Id) -> bool:
         return id <= self.position or id in self._had
 
     def take(self, incarnation: int, sequences: list[int]) -> None:
-        """These were had now: ascending."""
+        """These events were had now. Their numbers ascend."""
         self.has_published = True
         for sequence in sequences:
             self._had[incarnation, sequence] = None
@@ -130,7 +144,7 @@ class Progress:
 
     @property
     def is_owing(self) -> bool:
-        """Whether something is to come that the publisher had when it was first asked."""
+        """Whether events are still to come that the publisher had when it was first asked."""
         if self.is_level or self.is_gone or self.is_told:
             return False
         return self.first_newest is None or self.position < self.first_newest
@@ -140,8 +154,9 @@ class Progress:
         return len(self._had)
 
     def advance(self, position: Id) -> bool:
-        """Everything up to here was had; returns whether that is news."""
-        position = (position[0], max(position[1], 0))  # before a floor of 0 there is nothing
+        """Every event up to here was had. Returns whether that is news."""
+        # Before a floor of 0 there is nothing.
+        position = (position[0], max(position[1], 0))
         if position <= self.position:
             return False
         self.position = position
@@ -151,19 +166,20 @@ class Progress:
             if last - first < 4 * len(self._had):
                 for sequence in range(first, last + 1):
                     self._had.pop((incarnation, sequence), None)
-            else:  # a few events far apart
+            else:
+                # There are a few events, far apart.
                 self._had = {id: None for id in self._had if id > position}
         return True
 
     def hear(self, floor: Id, now: Micros) -> bool:
-        """A floor of the trusted life; returns whether the position has moved."""
+        """Takes a floor of the trusted life. Returns whether the position has moved."""
         marks = self._marks
         if not marks or now - marks[-1][0] >= MARK_EVERY:
             marks.append((now, floor))
         return self.settle(now)
 
     def settle(self, now: Micros) -> bool:
-        """Floors that were heard some seconds ago count now; returns whether the position has moved."""
+        """Floors that came some seconds ago count now. Returns whether the position has moved."""
         marks, moved = self._marks, False
         while marks and (now - marks[0][0] >= LAG or len(self._had) > HAD_MAX):
             incarnation, sequence = marks.popleft()[1]
@@ -175,7 +191,9 @@ class Progress:
         return bool(self._marks)
 
     def doubt(self) -> None:
-        """Others may have gone on without this node: no floor counts until the publisher has been asked."""
+        """Others may have gone on without this node. No floor counts until the publisher has been
+        asked.
+        """
         self._marks.clear()
         self.is_level = self.covered = False
         self.trusted = 0
@@ -194,16 +212,18 @@ class Progress:
         self.waits += len(lot.events)
 
     def let_go(self, release: Id) -> list[Lot]:
-        """What may be handed over, in order."""
+        """The events that may be handed over, in order."""
         waiting = self._waiting
-        if release == EVERYTHING:  # that has come
+        if release == EVERYTHING:
+            # That is every event that has come.
             release = max([lot.last for _, lot in waiting], default=self.release)
         release = self.release = max(self.release, release)
         out: list[Lot] = []
         while waiting and waiting[0][0] <= release and waiting[0][1].is_stored:
             first, lot = heapq.heappop(waiting)
             end = (release[0], release[1] + 1)
-            if waiting:  # one event goes at least, also where two have the same id
+            # At least one event goes, even if two have the same id.
+            if waiting:
                 end = min(end, max(waiting[0][0], (first[0], first[1] + 1)))
             if lot.last >= end:
                 rest = lot.split(end)
@@ -213,7 +233,9 @@ class Progress:
         return out
 
     def overflow(self) -> int:
-        """More waits than may: the first may go, whether it is their turn or not. Returns how many."""
+        """If more events wait than may, the first lot may go before its turn. Returns the number of
+        its events.
+        """
         early = 0
         if self.waits > WAITING_MAX:
             lot = self._waiting[0][1]

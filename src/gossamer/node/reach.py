@@ -1,12 +1,16 @@
-"""Who can open a link to whom. A node that nobody can dial announces no address: it is behind a translation, or listens on loopback
-in a fabric of several hosts. Two such nodes are never linked.
+"""Nodes that no other node can dial.
 
-So the subscriptions of such a node take route "flood", which needs no links but those that there are. It has no place in the tree
-or in a skip list, where its neighbours might be such nodes as well; it publishes into both over links that it opens itself. A group
-is always direct: while such a node is a member of one, it opens the links that publishers could not.
+Such a node announces no address. It is behind a translation of addresses, or listens on loopback in
+a fabric of several hosts. Two such nodes are never linked.
 
-A node that finds out late that nobody can dial it says so when its subscriptions have left tree and skip lists, because the others
-then do without it there; or after ``LEAVE_MAX``: a tree whose links cannot be made may be why they do not get away.
+So the subscriptions of such a node take route "flood", which needs only the links that exist. The
+node has no place in the tree or in a skip list, where its neighbours might be such nodes as well.
+It publishes into both over links that it opens itself. A group is always direct: while such a node
+is a member of a group, it opens the links that publishers could not open.
+
+A node may find out late that no node can dial it. It says so when its subscriptions have left the
+tree and the skip lists, because the others then do without it there. It also says so after
+``LEAVE_MAX``, because a tree whose links cannot be made may be what holds the subscriptions up.
 """
 
 from __future__ import annotations
@@ -17,31 +21,28 @@ from gossamer.node.planes import Route, RouteError
 from gossamer.overlay.interest.core import Interest
 
 DIALS_A_TURN = 16
-MEMBERS_MAX = 256  # of a larger fabric only so many: a node has room for 1,024 connections, and theirs count as well
+# The most members that are dialled in a large fabric. A node has room for 1,024 connections, and
+# the links that others open count as well.
+MEMBERS_MAX = 256
 AGAIN = Micros(SECOND)
 LEAVE_MAX = Micros(30 * SECOND)
-PLACED = (
-    Route.TREE,
-    Route.SKIPLIST,
-)  # what others need links to, wherever they are: a place among others,
-LINKED = (*PLACED, Route.DIRECT)  # or a node that wants something
+# On these routes a node has a place among others, and any of them may need a link to it.
+PLACED = (Route.TREE, Route.SKIPLIST)
+# On these routes others need a link to a node that subscribes.
+LINKED = (*PLACED, Route.DIRECT)
 
 
 class Reach:
     def __init__(self, interest: Interest, local: Local) -> None:
         self._interest, self._local = interest, local
-        self._begun = 0  # where the last turn ended
-        self._dial_at: Micros = NEVER  # when to look for members that this node must dial
-        self._tell_at: Micros = (
-            NEVER  # when to look whether the others can be told that nobody can dial this node
-        )
-        self._tell_by: Micros = (
-            NEVER  # they are told then at the latest; NEVER: there is nothing to tell
-        )
-
-    @property
-    def deadline(self) -> Micros:
-        return min(self._dial_at, self._tell_at)
+        # Where the last turn ended.
+        self._begun = 0
+        # When to look for members that this node must dial.
+        self.dial_at: Micros = NEVER
+        # When to look whether the others can be told that no node can dial this one, and when they
+        # are told at the latest. NEVER: there is nothing to tell.
+        self.tell_at: Micros = NEVER
+        self._tell_by: Micros = NEVER
 
     @property
     def is_dialled(self) -> bool:
@@ -50,7 +51,7 @@ class Reach:
 
     @property
     def holds_on(self) -> bool:
-        """Whether publishers may need links to this node that nobody but itself could open again."""
+        """Whether publishers may need links to this node that only this node could open again."""
         return not self.is_dialled and self._has(Route.DIRECT)
 
     def _has(self, *routes: Route) -> bool:
@@ -64,35 +65,36 @@ class Reach:
         """RouteError where a subscription of this node cannot take this route."""
         if route in LINKED and not group and not self.is_dialled:
             raise RouteError(
-                f"nobody can dial this node, and route {route.value!r} needs nodes that can be dialled: "
-                "use route 'auto' or 'flood', or give this node a public address (public_address, --public-address)"
+                f"nobody can dial this node, and route {route.value!r} needs nodes that can be "
+                "dialled: use route 'auto' or 'flood', or give this node a public address "
+                "(public_address, --public-address)"
             )
 
     def withdraw(self, now: Micros) -> None:
         """It has turned out that nobody can dial this node."""
-        self._tell_at, self._tell_by = now, Micros(now + LEAVE_MAX)
+        self.tell_at, self._tell_by = now, Micros(now + LEAVE_MAX)
         self.look(now)
 
     def look(self, now: Micros) -> None:
         """Something has changed that may give this node somebody to dial, or something to tell."""
         if not self.is_dialled:
-            self._dial_at = now if self._dial_at == NEVER else self._dial_at
-            self._tell_at = now if self._tell_by != NEVER else NEVER
+            self.dial_at = now if self.dial_at == NEVER else self.dial_at
+            self.tell_at = now if self._tell_by != NEVER else NEVER
 
     def wake(self, now: Micros) -> list[Effect]:
-        if self._tell_at <= now:
+        if self.tell_at <= now:
             self._tell(now)
-        return self._dial(now) if self._dial_at <= now else []
+        return self._dial(now) if self.dial_at <= now else []
 
     def _tell(self, now: Micros) -> None:
         if now < self._tell_by and self._has(*PLACED):
-            self._tell_at = self._tell_by
+            self.tell_at = self._tell_by
             return
         self._interest.readdress("", now)
-        self._tell_at = self._tell_by = NEVER
+        self.tell_at = self._tell_by = NEVER
 
     def _dial(self, now: Micros) -> list[Effect]:
-        self._dial_at = NEVER
+        self.dial_at = NEVER
         if not self.holds_on:
             return []
         links, members = self._interest.links, self._interest.view.members
@@ -104,10 +106,9 @@ class Reach:
         room = min(DIALS_A_TURN, MEMBERS_MAX - len(links), len(far))
         if room <= 0:
             return []
-        self._dial_at = Micros(now + AGAIN)
-        self._begun = begun = (self._begun + room) % len(
-            far
-        )  # those that do not answer hold nobody up
+        self.dial_at = Micros(now + AGAIN)
+        # Each turn begins with others, so that members that do not answer hold no one up.
+        self._begun = begun = (self._begun + room) % len(far)
         return [
             Dial(members[peer].record.address, peer) for peer in (far + far)[begun : begun + room]
         ]

@@ -19,13 +19,17 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct, structs
 
 from gossamer.filters.packed import private
-from gossamer.machine import Forget, Keep
+from gossamer.machine import NEVER, SECOND, Effect, Forget, Keep, Micros, Store
 from gossamer.overlay.batch import Batch
+
+if TYPE_CHECKING:
+    from gossamer.node.outbox import Outbox
 
 Id = tuple[int, int]
 """The (incarnation, sequence) of one publisher's event."""
@@ -38,6 +42,9 @@ BYTES_DEFAULT = 256 << 20
 OVERHEAD = 256
 TRIMS_A_STORE = 256
 TRIMS_A_CALL = 4096
+# The time to the next look, after more than is retained has been published, and otherwise.
+TRIM_SOON = Micros(SECOND // 10)
+TRIM_EVERY = Micros(SECOND)
 SEQUENCE_MAX = 2**53
 _KEY, _TRIMMED = "ret/", "trim/"
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -248,11 +255,9 @@ class Retained:
 
     def skip(self, batch: Batch, at: int) -> None:
         """A batch of a topic without retention has been accepted."""
-        topic = self._topic(batch.topic)
-        topic.trimmed, topic.trimmed_at = (
-            max(topic.trimmed, (batch.incarnation, batch.first + batch.count - 1)),
-            at,
-        )
+        topic = self._topics.get(batch.topic) or self._topic(batch.topic)
+        last = batch.incarnation, batch.first + batch.count - 1
+        topic.trimmed, topic.trimmed_at = max(topic.trimmed, last), at
 
     def trimmed_through(self, topic: str) -> tuple[Id, int]:
         """The last event that is gone, and when it was published."""
@@ -414,3 +419,63 @@ class Retained:
     @staticmethod
     def _mark(name: str, topic: _Topic) -> Keep:
         return Keep(f"{_TRIMMED}{name}", _encoder.encode((name, *topic.trimmed, topic.trimmed_at)))
+
+
+class Keeping:
+    """Says when a publisher begins to retain a topic's batches, and when it lets go of them."""
+
+    def __init__(
+        self, outbox: Outbox, rules: Mapping[str, Retention], out: list[Effect], unix: int
+    ) -> None:
+        """``unix`` is the time of day at ``now`` = 0, in microseconds. By it the age of a batch
+        survives restarts.
+        """
+        self.deadline = NEVER
+        self.unix = unix
+        # The topics whose retention has begun.
+        self.topics: dict[str, None] = {}
+        self._outbox, self._rules, self._out = outbox, rules, out
+
+    def learn(self) -> None:
+        """Perhaps another topic has a retention now."""
+        if len(self._rules) == len(self.topics):
+            return
+        for topic in self._rules:
+            if topic not in self.topics:
+                self.topics[topic] = None
+                records = self._outbox.retained.begin(topic)
+                if records:
+                    self._out.append(Store(self._outbox.token(), tuple(records)))
+                self.deadline = Micros(0)
+
+    def make_room(self, topic: str, now: Micros) -> None:
+        """A batch of this topic is about to be sealed, and kept."""
+        retained = self._outbox.retained
+        later = TRIM_EVERY
+        if retained.is_over(self._rules, topic):
+            # It trims now, and not only when the timer fires. Between two turns of the timer so
+            # much may be published that trimming would never catch up. One batch is added and many
+            # may go, so this keeps pace whatever is published.
+            self._trim(now, None if retained.is_much_over else topic)
+            later = TRIM_SOON
+        self.deadline = min(self.deadline, Micros(now + later))
+
+    def wake(self, now: Micros) -> None:
+        if self.deadline > now:
+            return
+        outbox = self._outbox
+        went = self._trim(now)
+        oldest = outbox.retained.oldest(self._rules)
+        later = NEVER if oldest is None else Micros(max(oldest - self.unix, now + TRIM_EVERY))
+        # A batch without a receipt stays, and may be let go when it has one.
+        if outbox.events:
+            later = Micros(min(later, now + TRIM_EVERY))
+        # If something went, there may be more of it.
+        self.deadline = Micros(now + TRIM_SOON) if went else later
+
+    def _trim(self, now: Micros, only: str | None = None) -> bool:
+        """Lets go of some batches, and returns whether there were any."""
+        outbox, before = self._outbox, self._outbox.retained.trimmed
+        groups = outbox.retained.trim(self._rules, outbox.waits, self.unix + now, only)
+        self._out += [Store(outbox.token(), tuple(group)) for group in groups]
+        return outbox.retained.trimmed > before

@@ -36,10 +36,10 @@ from gossamer.machine import (
     Send,
 )
 from gossamer.node.life import LIFE, State, Step
-from gossamer.node.local import Local, Subscription
+from gossamer.node.local import Local, LocalSubscription
 from gossamer.node.missed import Debts, Heard, Missed
 from gossamer.node.moves import Moves
-from gossamer.node.pieces import Pieces
+from gossamer.node.pieces import RELAYED_MAX, Pieces
 from gossamer.node.planes import BITS, Plane, Route, Rows, check_group, is_end
 from gossamer.node.reach import LINKED, Reach
 from gossamer.node.retention import Id
@@ -73,9 +73,9 @@ class _Receipt:
 
 
 class Routing:
-    """``entered`` has the subscriptions that came into force, ``lapsed`` those that were in force and
-    are not, and ``view_changes`` the news; the owner takes them. ``completed`` is called with each
-    receipt.
+    """``entered`` has the subscriptions that came into force, ``lapsed`` those that were in force
+    and are not, and ``view_changes`` the news; the owner takes them. ``completed`` is called with
+    each receipt.
     """
 
     def __init__(
@@ -89,6 +89,8 @@ class Routing:
         tracing: bool,
     ) -> None:
         self.planes: dict[Route, Plane] = {}
+        # The deadlines of the planes as of the last look; empty: look again (``deadline``).
+        self._dues: dict[Route, Micros] = {}
         self.rights: Rights | None = None
         # The version of the rights that ``_uses`` was made by.
         self._judged = 0
@@ -107,7 +109,7 @@ class Routing:
         self._receipts: dict[tuple[int, int], _Receipt] = {}
         self._published = 0
         # The subscriptions that have asked for a place and are not in force.
-        self._entering: dict[int, Subscription] = {}
+        self._entering: dict[int, LocalSubscription] = {}
         # The subscriptions that wait for each barrier.
         self._barriers: dict[int, list[int]] = {}
         # The routes in use on each topic, in the present view.
@@ -125,17 +127,20 @@ class Routing:
         # published and whose topic is not known yet.
         self._early: list[tuple[Batch, Rows]] = []
         # Subscriptions that wait until this node knows the fabric.
-        self._waiting: dict[int, Subscription] = {}
+        self._waiting: dict[int, LocalSubscription] = {}
         self._pieces = Pieces(local)
         self._early_at: Micros = NEVER
         # The time of the next look whether subscriptions should move.
         self._auto_at: Micros = NEVER
-        self._autos: dict[int, Subscription] = {}
+        self._autos: dict[int, LocalSubscription] = {}
         self.moves: Moves | None = None
+        # The subscriptions that move.
+        self._moving: Mapping[int, object] = {}
         self._reach: Reach | None = None
         if interest is not None:
             self._reach = Reach(interest, local)
             self.moves = Moves(interest, local, self.planes)
+            self._moving = self.moves.under_way
             interest.publishes(lambda: self._published, self._is_settled)
 
     # -------------------------------------------------------------------- publishing
@@ -148,14 +153,17 @@ class Routing:
             return
         is_early = not self._synced and not self._is_synced(now)
         routes = self._routes(batch.topic) if not is_early else []
-        if batch.incarnation < self.life and batch.topic in self.conflicts:
-            # An earlier life accepted this batch, and the others would refuse it, so it waits for
-            # the end of the conflict. A publication of this life gets an error instead.
-            is_early = True
-        for route in routes:
-            is_early = (
-                is_early or not self.planes[route].knows(batch.topic) or self._pieces.waits(batch)
-            )
+        if batch.incarnation < self.life:
+            # An earlier life accepted this batch. It waits until the topic is known here, and until
+            # its schemas agree, because the others would refuse it. A publication of this life gets
+            # an error instead.
+            is_early = is_early or batch.topic in self.conflicts
+            for route in routes:
+                is_early = (
+                    is_early
+                    or not self.planes[route].knows(batch.topic)
+                    or self._pieces.waits(batch)
+                )
         if is_early:
             self._early.append((batch, rows))
             self._early_at = min(self._early_at, Micros(now + EARLY_AGAIN))
@@ -164,16 +172,22 @@ class Routing:
             self.completed(batch.incarnation, batch.first, (0,) * batch.count)
             return
         self._published += 1
-        relayed = self._pieces.cut(batch) if routes != [Route.DIRECT] else ()
-        parts = [
-            (route, one)
-            for route in routes
-            for one in ((batch,) if route is Route.DIRECT else relayed)
-        ]
+        parts = [(routes[0], batch)]
+        if len(routes) > 1 or batch.count > RELAYED_MAX:
+            relayed = self._pieces.cut(batch) if routes != [Route.DIRECT] else ()
+            parts = [
+                (route, one)
+                for route in routes
+                for one in ((batch,) if route is Route.DIRECT else relayed)
+            ]
         self._receipts[batch.incarnation, batch.first] = _Receipt(len(parts), self._published)
+        dues = self._dues
         for route, one in parts:
-            self.planes[route].publish(one, now, rows)
-        if self._entering or self.moves:
+            plane = self.planes[route]
+            plane.publish(one, now, rows)
+            if dues:
+                dues[route] = plane.deadline
+        if self._entering or self._moving:
             for route in routes:
                 self._settle(route, now)
 
@@ -224,8 +238,10 @@ class Routing:
             Route.SKIPLIST if all(place.cls != ALL for place in filter.placements()) else Route.TREE
         )
 
-    def move(self, subscription: Subscription, route: Route, now: Micros) -> bool:
-        """Let a subscription that is in force take another route. Returns whether that has begun."""
+    def move(self, subscription: LocalSubscription, route: Route, now: Micros) -> bool:
+        """Lets a subscription that is in force take another route. Returns whether that has
+        begun.
+        """
         if (
             self.moves is None
             or subscription.state is not State.IN_FORCE
@@ -242,7 +258,7 @@ class Routing:
         if group:
             check_group(group, route if self._interest is not None else Route.FLOOD, alone=alone)
 
-    def stay(self, subscription: Subscription) -> None:
+    def stay(self, subscription: LocalSubscription) -> None:
         """The program has chosen the route, so this node no longer does."""
         subscription.is_auto = False
         self._autos.pop(subscription.number, None)
@@ -255,12 +271,13 @@ class Routing:
             if route is not subscription.route and not self.move(subscription, route, now):
                 self._auto_at = Micros(now + AUTO_EVERY)
 
-    def enter(self, subscription: Subscription, now: Micros) -> None:
+    def enter(self, subscription: LocalSubscription, now: Micros) -> None:
         """Place a subscription. Its number is in ``entered`` when it is in force.
 
         Raises InterestError if there is no room.
         """
         interest = self._interest
+        self._dues.clear()
         topic, number = subscription.topic.name, subscription.number
         if not self._synced and not self._is_synced(now):
             self._waiting[number] = subscription
@@ -328,8 +345,9 @@ class Routing:
             reasons.append(detail or f"its place on route {route.value!r} is not ready")
         return "; ".join(reasons)
 
-    def abandon(self, subscription: Subscription, now: Micros) -> None:
+    def abandon(self, subscription: LocalSubscription, now: Micros) -> None:
         """The subscription has ended."""
+        self._dues.clear()
         subscription.step(Step.END)
         if self._waiting.pop(subscription.number, None) is not None:
             return
@@ -344,7 +362,7 @@ class Routing:
             self._uses.pop(topic, None)
 
     def _renew(self, interest: Interest, now: Micros) -> None:
-        """The others had taken this node for dead, and forgotten its places: they are laid again."""
+        """The others had taken this node for dead, and forgotten its places. It lays them again."""
         for plane in self.planes.values():
             plane.renew(now)
         barrier = interest.barrier(now)
@@ -361,7 +379,7 @@ class Routing:
         if self.moves is not None:
             self.moves.renew(now)
 
-    def _step(self, subscription: Subscription, step: Step) -> None:
+    def _step(self, subscription: LocalSubscription, step: Step) -> None:
         """Take one of the two steps that lead into force, unless the subscription has taken it."""
         if step not in LIFE[subscription.state]:
             return
@@ -374,13 +392,14 @@ class Routing:
             self._out.append(Note(Subscribed(number)))
         subscription.was_in_force = True
         self.entered.append(number)
-        if self.moves is not None and number in self.moves:
+        if number in self._moving:
             # The subscription had lapsed while it moved, and its move goes on.
             subscription.step(Step.MOVE)
 
     def _settle(self, route: Route, now: Micros) -> None:
+        self._dues.clear()
         for number in self.planes[route].take_laid():
-            if self.moves:
+            if self.moves is not None:
                 self.moves.laid(number, route, now)
             subscription = self._entering.get(number)
             if subscription is not None and subscription.route is route:
@@ -397,37 +416,51 @@ class Routing:
 
     @property
     def deadline(self) -> Micros:
+        """When ``wake`` is due.
+
+        The driver asks for it after every call, and a plane's deadline changes only if the plane is
+        called. So an event costs a look at the plane of its route, and every other call costs a
+        look at all of them (``again``).
+        """
         least = self._early_at if self._early_at < self._auto_at else self._auto_at
         if self.debts.deadline < least:
             least = self.debts.deadline
-        if self._reach is not None and self._reach.deadline < least:
-            least = self._reach.deadline
-        for plane in self.planes.values():
-            deadline = plane.deadline
-            if deadline < least:
-                least = deadline
-        return least
+        reach, dues = self._reach, self._dues
+        if reach is not None:
+            least = min(least, reach.dial_at, reach.tell_at)
+        if not dues:
+            for route, plane in self.planes.items():
+                dues[route] = plane.deadline
+        return min(least, *dues.values())
 
     def receive(self, route: Route, sender: Peer, message: Any, now: Micros) -> None:
         if route is not Route.FLOOD and self._interest is not None:
             self._used[sender] = now
-        self.planes[route].receive(sender, message, now)
-        if self._entering or self.moves:
+        plane = self.planes[route]
+        plane.receive(sender, message, now)
+        if self._dues:
+            self._dues[route] = plane.deadline
+        if self._entering or self._moving:
             self._settle(route, now)
 
+    def again(self) -> None:
+        """The owner has called a plane, so the deadlines are looked at again."""
+        self._dues.clear()
+
     def wake(self, now: Micros) -> None:
+        self._dues.clear()
         if self._early_at <= now:
             self._early_at = Micros(now + EARLY_AGAIN)
             if self._synced or self._is_synced(now):
                 self._do_early(now)
         if self._auto_at <= now:
             self._look_at_autos(now)
-        if self._reach is not None and self._reach.deadline <= now:
+        if self._reach is not None and min(self._reach.dial_at, self._reach.tell_at) <= now:
             self._out += self._reach.wake(now)
         for route, plane in self.planes.items():
             if plane.deadline <= now:
                 plane.wake(now)
-                if self._entering or self.moves:
+                if self._entering or self._moving:
                     self._settle(route, now)
         if self.debts.deadline <= now:
             self.debts.wake(now)
@@ -449,6 +482,7 @@ class Routing:
         self._auto_at = now if self._autos else NEVER
 
     def link(self, peer: Peer, state: LinkState, now: Micros) -> None:
+        self._dues.clear()
         if state is LinkState.DOWN or state is LinkState.CUT:
             self._used.pop(peer, None)
             if self._reach is not None:
@@ -461,10 +495,11 @@ class Routing:
             self.flood.link(peer, state, now)
 
     def _tell(self, peer: Peer, states: list[LinkState], now: Micros) -> None:
+        self._dues.clear()
         for state in states:
             for route, plane in self.planes.items():
                 plane.link(peer, state, now)
-                if self._entering or self.moves:
+                if self._entering or self._moving:
                     self._settle(route, now)
 
     def hear(self, sender: Peer, message: Missed | Heard, now: Micros) -> None:
@@ -485,24 +520,28 @@ class Routing:
         return known.record.address if known is not None else None
 
     def leave(self, now: Micros) -> None:
+        self._dues.clear()
         for plane in self.planes.values():
             plane.leave(now)
 
     def report(self, now: Micros) -> None:
         """Reports that slow consumers held back may go."""
+        self._dues.clear()
         released, self._local.released = self._local.released, []
         for route, key, matched in released:
             self.planes[route].took(key, matched, now)
-            if self._entering or self.moves:
+            if self._entering or self._moving:
                 self._settle(route, now)
 
     def say(self, effects: list[Effect], now: Micros) -> None:
         """Pass on the effects of a plane's machine, and note which links it uses."""
+        links: Mapping[Peer, object] = self._interest.links if self._interest is not None else {}
         for effect in effects:
             kind = type(effect)
             if kind is Send:
                 for peer in effect.to:  # type: ignore[union-attr]
-                    self.use(peer, now)
+                    if peer in links:
+                        self._used[peer] = now
             elif kind is Hangup:
                 self._part(effect.peer)  # type: ignore[union-attr]
             # A node without an address cannot be dialled.
@@ -512,7 +551,7 @@ class Routing:
 
     def complete(self, route: Route, incarnation: int, first: int, counts: tuple[int, ...]) -> None:
         """A route's part of a receipt is complete: all nodes that it serves have reported."""
-        if self._pieces and route is not Route.DIRECT:
+        if self._pieces.wholes and route is not Route.DIRECT:
             first, counts = self._pieces.whole(incarnation, first, counts)
         receipt = self._receipts[incarnation, first]
         receipt.routes -= 1
@@ -520,7 +559,7 @@ class Routing:
         receipt.matched = added(receipt.matched, counts) if both else receipt.matched or counts
         if not receipt.routes:
             del self._receipts[incarnation, first]
-            if self._pieces:
+            if self._pieces.wholes:
                 self._pieces.forget(incarnation, first)
             self.completed(incarnation, first, receipt.matched)
 
@@ -530,6 +569,7 @@ class Routing:
         """Tell the planes and the owner of changes of the view, and keep links that planes need."""
         interest = self._interest
         assert interest is not None
+        self._dues.clear()
         for effect in effects:
             if type(effect) is Deliver:
                 self._changed(effect.events, now)  # type: ignore[arg-type]
@@ -617,7 +657,7 @@ class Routing:
             self._reach.look(now)
         # Barriers that came meanwhile are seen at the next call.
         interest.barriers_done[:] = others
-        for route in self.planes if self._entering or self.moves else ():
+        for route in self.planes if self._entering or self._moving else ():
             self._settle(route, now)
 
     def _do_early(self, now: Micros) -> None:

@@ -1,7 +1,8 @@
 """Events published together: a list of them, or a record batch of columns.
 
-A list joins its topic's open batch, as single events do, without a call for each; the events keep their order and follow one
-another. So do columns with other columns, as long as they are not too large to travel together.
+A list joins its topic's open batch, as single events do, without a call for each. The events keep
+their order and follow one another. So do columns with other columns, as long as they are not too
+large to travel together.
 """
 
 from __future__ import annotations
@@ -22,11 +23,14 @@ from gossamer.trace import plain
 
 Row = tuple[Any, ...]
 Part = tuple[Publication, int, int]
-"""A publication, the first of somebody's events in it, and how many."""
+"""A publication, the place of the first of the caller's events in it, and their number."""
 
 
 class Rows:
-    """Events of a list that all fit the schema, and how much the first ones weigh together: so all are accepted or none."""
+    """The events of a list, which all fit the schema, and the weights of the first of them.
+
+    So all events are accepted, or none.
+    """
 
     def __init__(self, core: NodeCore, topic: str, events: Iterable[Mapping[str, Any]]) -> None:
         core.topics.check(topic)
@@ -34,20 +38,24 @@ class Rows:
         self.rows: list[Row] = known.schema.rows(events)
         self.size: int = known.weigh(self.rows)
         self._weigh = known.weigh
-        if self.size > core.config.event_bytes // 4:  # else none can be too large
+        # In a smaller list no event can be too large.
+        if self.size > core.config.event_bytes // 4:
             for row in self.rows:
                 core.outbox.measure(topic, row)
 
     @cached_property
     def weights(self) -> list[int]:
-        """What the first 0, 1, 2, ... weigh together."""
+        """The weights of the first 0, 1, 2, ... rows together."""
         return list(accumulate((self._weigh((row,)) for row in self.rows), initial=0))
 
 
 def publish_rows(
     core: NodeCore, topic: str, given: Rows, start: int, now: Micros
 ) -> tuple[Publication, int]:
-    """Accept rows from ``start`` on, as many as the topic's open batch takes; returns that batch and how many those are."""
+    """Accepts rows from ``start`` on, up to the room in the topic's open batch.
+
+    Returns that batch and the number of the rows.
+    """
     outbox, limits = core.outbox, core.config
     _check(core, topic)
     known = core.local.topic(topic)
@@ -88,22 +96,24 @@ def publish_columns(
     once: tuple[str, tuple[int, ...]] | None = None,
     place: int = 0,
 ) -> list[Part]:
-    """Accept a record batch, as ``Packed.record`` gives it; more than one part if it is too large to travel as one.
+    """Accepts a record batch, as ``Packed.record`` gives it. It has more than one part if it is too
+    large to travel as one.
 
-    ``once``: the batch's number in a stream. What the node has accepted under it, in this life or with a data directory in an
-    earlier one, is left out: the same stream may be published again after a crash. Numbers grow; ``place``: of the first part.
+    ``once`` is the batch's number in a stream, and numbers grow. A part that the node has accepted
+    under this number is left out, also if an earlier life with this data directory did. So the same
+    stream may be published again after a crash. ``place`` is the place of the first part.
     """
     _check(core, topic)
     if once is None:
         part = _gather(core, topic, record, now, alone=False) if record.num_rows else None
-        if part is not None:  # nearly always: it goes with those before it
+        # Nearly always it goes with the record batches before it.
+        if part is not None:
             return [part]
         return [_begin(core, topic, one, now) for one in cut(core, topic, record)]
     parts = []
     for number, one in enumerate(cut(core, topic, record, once=True), place):
-        core.seal_all(
-            now
-        )  # the mark is stored with the batch that is sealed next, which must be this one
+        # The mark is stored with the batch that is sealed next, which must be this one.
+        core.seal_all(now)
         if core.outbox.mark(once[0], (*once[1], number)):
             parts.append(_begin(core, topic, one, now, alone=True))
     return parts
@@ -119,9 +129,10 @@ def _most_rows(core: NodeCore, topic: str) -> int:
 
 
 def cut(core: NodeCore, topic: str, record: Any, *, once: bool = False) -> list[Any]:
-    """A record batch in parts that may travel; an EventError, before any of them is accepted, if one event is too large.
+    """A record batch in parts that may travel.
 
-    ``once``: in the same parts whoever wants the topic, for they have numbers.
+    Raises an EventError if one event is too large, before any part is accepted. With ``once`` the
+    parts do not depend on the routes in use, because they have numbers.
     """
     limits = core.config
     most = limits.batch_events if once else _most_rows(core, topic)
@@ -129,20 +140,22 @@ def cut(core: NodeCore, topic: str, record: Any, *, once: bool = False) -> list[
     left = [record]
     while left:
         record = left.pop()
-        size = sum(
-            [column.get_total_buffer_size() for column in record.columns]
-        )  # each by itself: they may share theirs
+        # Each column is measured by itself, because columns may share their buffers.
+        size = sum([column.get_total_buffer_size() for column in record.columns])
         if size > limits.column_bytes:
-            size = record.nbytes  # of a part of larger columns; it takes longer to find out
+            # It may be a part of larger columns. This measure takes longer.
+            size = record.nbytes
         if record.num_rows > most or (record.num_rows > 1 and size > limits.column_bytes):
             half = record.num_rows // 2
-            left += [record.slice(half), record.slice(0, half)]  # the first half is next
+            # The first half is next.
+            left += [record.slice(half), record.slice(0, half)]
         elif (
             size > limits.column_bytes
             and len(core.local.topic(topic).packed.pack(record)) > BATCH_BYTES_MAX
         ):
             raise EventError(
-                f"an event of {size} bytes on {topic!r}; by columns at most {BATCH_BYTES_MAX} are allowed"
+                f"an event of {size} bytes on {topic!r}; by columns at most {BATCH_BYTES_MAX} are "
+                "allowed"
             )
         elif record.num_rows:
             found.append(record)
@@ -150,28 +163,28 @@ def cut(core: NodeCore, topic: str, record: Any, *, once: bool = False) -> list[
 
 
 def _gather(core: NodeCore, topic: str, record: Any, now: Micros, *, alone: bool) -> Part | None:
-    """Into the topic's open batch; None if that holds rows, or other columns, or has no room."""
+    """Adds a record batch to the topic's open batch. Returns None if that holds rows or other
+    columns, or has no room.
+    """
     outbox, width = core.outbox, record.num_columns
     publication = outbox.open.get(topic)
-    if (
-        publication is None or publication.width != width
-    ):  # there is none, it holds rows, or the topic's schema has grown
+    # Perhaps the topic's schema has grown.
+    if publication is None or publication.width != width:
         return None
     size = publication.columns.add(record)
     return _gathered(core, publication, record, size, now, alone=alone) if size else None
 
 
 def _begin(core: NodeCore, topic: str, record: Any, now: Micros, *, alone: bool = False) -> Part:
-    """Into a batch of its own, which others may follow into; or none (``alone``)."""
+    """Begins a batch with a record batch. Others may follow into it, unless it is ``alone``."""
     part = _gather(core, topic, record, now, alone=alone)
     if part is not None:
         return part
     known, limits, most = core.local.topic(topic), core.config, _most_rows(core, topic)
     if known.gather is None:
         known.gather = Gather(known.packed)
-    begun, size = known.gather.begin(
-        record, most, limits.column_bytes
-    )  # before anything is opened: it may be refused
+    # This comes before anything is opened, because it may be refused.
+    begun, size = known.gather.begin(record, most, limits.column_bytes)
     if topic in core.outbox.open:
         core.seal(topic, now)
     publication = core.outbox.begin(topic)
@@ -186,7 +199,10 @@ def _begin(core: NodeCore, topic: str, record: Any, now: Micros, *, alone: bool 
 def _lane(
     core: NodeCore, publication: Publication, kind: type, most_rows: int, last: int
 ) -> WideLane:
-    """The short way into this batch for those that follow, but for the one that fills it. ``last``: bytes of the one before."""
+    """The short way into this batch for the following record batches, except the one that fills it.
+
+    ``last`` is the number of bytes of the one before.
+    """
     name, add, read = (
         publication.topic,
         publication.columns.add,
@@ -215,7 +231,9 @@ def _lane(
 def _gathered(
     core: NodeCore, publication: Publication, record: Any, size: int, now: Micros, *, alone: bool
 ) -> Part:
-    """A record batch has been added. It goes when another like this would not fit, or at once (``alone``)."""
+    """A record batch has been added. The batch leaves if another record batch of this size would
+    not fit, or at once if it is to be ``alone``.
+    """
     outbox, limits, count = core.outbox, core.config, record.num_rows
     if limits.trace:
         known = core.local.topic(publication.topic)
@@ -224,7 +242,8 @@ def _gathered(
     publication.width = record.num_columns
     publication.count += count
     publication.size += size
-    if outbox.wide_lane is None:  # else it is the only one that is open
+    # With a short way, the batch is the only open one.
+    if outbox.wide_lane is None:
         outbox.opened += publication.weight - before
     if (
         alone
@@ -243,5 +262,6 @@ def _check(core: NodeCore, topic: str) -> None:
         core.rights.check("publish to", topic)
     if core.outbox.is_full:
         raise WindowFullError(
-            f"{core.outbox.events} events without a receipt, the most allowed (window, window_bytes)"
+            f"{core.outbox.events} events without a receipt, the most allowed "
+            "(window, window_bytes)"
         )

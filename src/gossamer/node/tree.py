@@ -1,8 +1,8 @@
 """``route = tree``: the dispatch tree of seed 002 over the members of the view (overlay/tree).
 
-The ring of keys comes from the interest plane, so there is one membership and no disagreement about it. A
-host starts when some node of the fabric, perhaps this one, takes this route. Until then the tree costs
-nothing.
+The ring of keys comes from the interest plane, so there is one membership and no disagreement about
+it. A host starts when some node of the fabric, perhaps this one, takes this route. Until then the
+tree costs nothing.
 """
 
 from __future__ import annotations
@@ -84,7 +84,8 @@ class TreePlane(Plane):
                 self._arrive, self._complete, self._out,
             )  # fmt: skip
             host.engine.proof = self.proof
-            # The interest plane closes the links of a node, and asks all planes whether they need them.
+            # The interest plane closes the links of a node, and asks all planes whether they need
+            # them.
             host.links.kept = lambda peer: True
             host.begin(self._links(), now)
         return self.host
@@ -104,8 +105,8 @@ class TreePlane(Plane):
         host = self.host
         if host is None:
             if not self._interest.is_synced(now):
-                # A node that knows few members takes their keys for its own, and would answer for them.
-                # Claims are made again, and a batch is answered.
+                # A node that knows few members takes their keys for its own, and would answer for
+                # them. Claims are made again, and a batch is answered.
                 self.decline(sender, message, now)
                 return
             host = self.start(now)

@@ -330,37 +330,37 @@ class Unframer:
         # The number of bytes that the next step needs. So a slow dribble costs no parsing.
         self._need = _HEADER
         # The place of a large frame, without its header.
-        self._room: memoryview | None = None
+        self.place: memoryview | None = None
         # Where its columns are, as ``loops.bulk`` gives it.
         self._bulk: tuple[int, int, int] | None = None
         self._filled = 0
 
     def room(self) -> memoryview | None:
         """The place for the rest of a frame. None means that bytes are to be fed."""
-        return self._room[self._filled :] if self._room is not None else None
+        return self.place[self._filled :] if self.place is not None else None
 
     def filled(self, count: int) -> list[AnyMessage]:
         """``count`` more bytes are in the ``room``. Returns the message if it is complete."""
-        assert self._room is not None
+        assert self.place is not None
         self._filled += count
-        if self._filled < len(self._room):
+        if self._filled < len(self.place):
             return []
-        body, self._room, self._frame_max = self._room, None, FRAME_MAX
+        body, self.place, self._frame_max = self.place, None, FRAME_MAX
         return [_decode_room(body, self._bulk)]
 
     def _make_room(self, size: int, begun: memoryview) -> None:
         """Makes a place for a frame of this size, of which some has come."""
         self._bulk = bulk = loops.bulk(begun, _bulky)
         shift = -bulk[1] % ALIGNED if bulk is not None else 0
-        self._room, self._filled = loops.room(size + shift)[shift:], len(begun)
-        self._room[: self._filled] = begun
+        self.place, self._filled = loops.room(size + shift)[shift:], len(begun)
+        self.place[: self._filled] = begun
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[AnyMessage]:
         """The messages that are complete now.
 
         Nothing of ``data`` is kept. After a WireError the connection cannot be used any more.
         """
-        if not self._rest and self._room is None and len(data) >= _HEADER:
+        if not self._rest and self.place is None and len(data) >= _HEADER:
             (size,) = _size_at(data)
             # A lone message comes as exactly one frame.
             if len(data) == size + _HEADER and size <= self._frame_max:
@@ -369,9 +369,9 @@ class Unframer:
         messages: list[AnyMessage] = []
         view = memoryview(data)
         start, end = 0, len(data)
-        if self._room is not None:
-            start = min(end, len(self._room) - self._filled)
-            self._room[self._filled : self._filled + start] = view[:start]
+        if self.place is not None:
+            start = min(end, len(self.place) - self._filled)
+            self.place[self._filled : self._filled + start] = view[:start]
             messages += self.filled(start)
         # A frame that has begun is completed, and no more than that is copied.
         while self._rest and start < end:
@@ -409,6 +409,6 @@ class Unframer:
 
     def end(self) -> None:
         """The other side has closed. Raises a WireError if part of a frame is left."""
-        left = self._filled + _HEADER if self._room is not None else len(self._rest)
+        left = self._filled + _HEADER if self.place is not None else len(self._rest)
         if left:
             raise WireError("truncated", f"{left} bytes of an unfinished frame")

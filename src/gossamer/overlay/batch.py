@@ -1,7 +1,8 @@
-"""Batches and the reports on them: what travels, whatever the overlay.
+"""Batches and the reports on them, which travel on every overlay.
 
-A batch holds events of one publisher and one topic with consecutive sequence numbers. It stays whole from its publisher to its
-subscribers; relays do not look inside. The bounds are checked when a message is decoded: they come from peers.
+A batch holds events of one publisher and one topic with consecutive sequence numbers. It stays
+whole from its publisher to its subscribers, and relays do not look inside. Messages come from
+peers, so their bounds are checked when they are decoded.
 """
 
 from __future__ import annotations
@@ -21,18 +22,21 @@ from gossamer.overlay.proof import BATCH, SIGNATURE_MAX, Proof
 
 _encoder = msgspec.msgpack.Encoder()
 
-COLUMN_ROWS = (
-    8  # events in columns that count as one where limits count events: that is about what they cost
-)
-BATCH_EVENTS_MAX = 4096 * COLUMN_ROWS  # of columns; publishers send no more than 4,096 as rows
+# Where limits count events, this number of events in columns counts as one, as it costs about as
+# much.
+COLUMN_ROWS = 8
+# This holds for columns. Publishers send no more than 4,096 events as rows.
+BATCH_EVENTS_MAX = 4096 * COLUMN_ROWS
 BATCH_BYTES_MAX = 4 << 20
 TOPIC_LENGTH_MAX = 255
-WINDOW_MAX = 1 << 20  # how far an honest publisher's newest event may be ahead of its floor
+# The greatest distance of an honest publisher's newest event from its floor.
+WINDOW_MAX = 1 << 20
 NEIGHBOURS_MAX = 4096
-MATCHED_MAX = (
-    2**32 - 1
-)  # subscriptions per event; sums stop here, so that a liar cannot make honest reports unreadable
-HOPS_MAX = 1 << 16  # more than the nodes of any fabric that floods
+# The most subscriptions that took an event. Sums stop here, so that a liar cannot make the reports
+# of honest nodes unreadable.
+MATCHED_MAX = 2**32 - 1
+# More than the nodes of any fabric that floods.
+HOPS_MAX = 1 << 16
 
 DISCARDED = 1 << 48
 """One subscription that discarded an event, in a count.
@@ -45,8 +49,11 @@ most ``MATCHED_MAX``; the 16 bits between leave room for the sums of many, until
 """
 
 Count = Annotated[int, Meta(ge=0, le=2**53)]
+# The last event of a batch is a ``Count``, too, because messages name it.
+First = Annotated[int, Meta(ge=0, le=2**53 - BATCH_EVENTS_MAX)]
 Matched = Annotated[int, Meta(ge=0, le=MATCHED_MAX)]
-Uint64 = Annotated[int, Meta(ge=0)]  # msgpack itself ends at 64 bits
+# msgpack itself ends at 64 bits.
+Uint64 = Annotated[int, Meta(ge=0)]
 
 
 class Batch(Message, frozen=True, array_like=True, tag=10):
@@ -60,15 +67,15 @@ class Batch(Message, frozen=True, array_like=True, tag=10):
     topic: Annotated[str, Meta(min_length=1, max_length=TOPIC_LENGTH_MAX)]
     publisher: Uint64
     incarnation: Count
-    first: Count
+    first: First
     count: Annotated[int, Meta(ge=1, le=BATCH_EVENTS_MAX)]
     floor: Count
     round: Count
     hops: Annotated[int, Meta(ge=0, le=HOPS_MAX)]
-    rows: Annotated[
-        bytes, Meta(max_length=BATCH_BYTES_MAX)
-    ]  # opaque here: only who subscribes decodes it; see packed.Bytes
-    # The publisher's, over ``said``; empty without keys, and on route direct, where the link proves it.
+    # Only subscribing nodes decode it; see packed.Bytes.
+    rows: Annotated[bytes, Meta(max_length=BATCH_BYTES_MAX)]
+    # The publisher's signature over ``said``. It is empty without keys, and on route direct, where
+    # the link proves the publisher.
     signature: Annotated[bytes, Meta(max_length=SIGNATURE_MAX)] = b""
 
     def said(self) -> bytes:
@@ -126,7 +133,7 @@ def spread(counts: tuple[int, ...], events: int) -> Sequence[int]:
 
 
 def added(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
-    """Two counts of those who took the same events, together. A single number is that of each event."""
+    """The sum of two counts of the same events. A single number is that of each event."""
     if len(one) < len(other):
         one, other = other, one
     return tuple(map(add, one, other if len(other) == len(one) else repeat(other[0])))
@@ -144,7 +151,7 @@ def bounded_all(counts: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def discarded(counts: tuple[int, ...], places: Sequence[int], events: int) -> tuple[int, ...]:
-    """The counts when one of those who were handed the events at these places has discarded them."""
+    """The counts after one subscription has discarded the events at these places."""
     found = list(spread(counts, events))
     for place in places:
         found[place] += DISCARDED - 1
@@ -177,7 +184,7 @@ def less(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
 
 
 class Report(Message, frozen=True, array_like=True, tag=11):
-    """What became of a batch behind the sender."""
+    """The counts of a batch behind the sender."""
 
     is_report: ClassVar[bool] = True
 
@@ -185,11 +192,11 @@ class Report(Message, frozen=True, array_like=True, tag=11):
     incarnation: Count
     first: Count
     round: Count
-    whole: bool  # False: a link broke, so some nodes may not have been reached
-    matched: Annotated[
-        tuple[Matched, ...], Meta(max_length=BATCH_EVENTS_MAX)
-    ] = ()  # per event; empty if all are zero
-    # Per event: subscriptions that discarded it; empty if all are zero.
+    # False: a link broke, so some nodes may not have been reached.
+    whole: bool
+    # For each event the number of subscriptions; empty if all are zero.
+    matched: Annotated[tuple[Matched, ...], Meta(max_length=BATCH_EVENTS_MAX)] = ()
+    # For each event the number of subscriptions that discarded it; empty if all are zero.
     dropped: Annotated[tuple[Matched, ...], Meta(max_length=BATCH_EVENTS_MAX)] = ()
 
 
@@ -202,11 +209,12 @@ class Left(NamedTuple):
     incarnation: int
     first: int
     last: int
-    spreads: bool  # perhaps without those behind the member, too
+    # Perhaps the nodes behind the member have to hear of it too.
+    spreads: bool
 
 
 class Leave(Message, frozen=True, array_like=True, tag=12):
-    """The sender goes for good. Who was behind it may need a moment to find another way."""
+    """The sender goes for good. The nodes behind it may need a moment to find another way."""
 
     neighbours: Annotated[tuple[Uint64, ...], Meta(max_length=NEIGHBOURS_MAX)] = ()
 

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 
 from gossamer import Gap, NodeConfig, blocking
 from gossamer.filters import Schema
-from gossamer.net.since import start_of
+from gossamer.net.arguments import start_of
 from gossamer.node.retention import Retention
 
 # The time that a micro-batch may take before a full tap is cut off.

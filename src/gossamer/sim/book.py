@@ -14,7 +14,7 @@ from gossamer.sim.checkers import Checker, Once, Wanted, Whole
 from gossamer.sim.history import HandOver, History, Place, Published
 from gossamer.sim.hooks import Hooks
 from gossamer.sim.network import EventId
-from gossamer.sim.record import Delivery
+from gossamer.sim.rows import DeliveryRow
 from gossamer.sim.world import Node, World
 from gossamer.trace import (
     Advertised,
@@ -45,7 +45,7 @@ class Book:
         self.hooks = Hooks(Checker, HOOKS)
         for checker in self.checkers:
             self.hooks.add(checker)
-        self.deliveries: list[Delivery] = []
+        self.deliveries: list[DeliveryRow] = []
         # These hand-overs are neither duplicate nor spurious.
         self.delivered = 0
         self.duplicate = 0
@@ -90,7 +90,9 @@ class Book:
             self.delivered += 1
         index, after = (event.index, now - event.at) if event is not None else (-1, 0)
         filter, subscription = (was.filter, was.index) if was is not None else (-1, -1)
-        self.deliveries.append(Delivery(index, filter, node.index, after, hops, subscription, tick))
+        self.deliveries.append(
+            DeliveryRow(index, filter, node.index, after, hops, subscription, tick)
+        )
         if event is not None and place is not None:
             place.got[event.index] = place.got.get(event.index, 0) + 1
         return event

@@ -17,7 +17,13 @@ from gossamer.sim import checkers as check
 from gossamer.sim.book import Book
 from gossamer.sim.config import Config
 from gossamer.sim.graph import neighbours
-from gossamer.sim.record import Delivery, Publication, Subscription, publications, subscriptions
+from gossamer.sim.rows import (
+    DeliveryRow,
+    PublicationRow,
+    SubscriptionRow,
+    publications,
+    subscriptions,
+)
 from gossamer.sim.scenario import address as named
 from gossamer.sim.scenario import draw_peers
 from gossamer.sim.users import Users
@@ -61,10 +67,10 @@ class Outcome(Struct):
     virtual_seconds: float
     digest: str
     # Every hand-over, also those that are duplicate or spurious.
-    deliveries: list[Delivery]
+    deliveries: list[DeliveryRow]
     loads: list[Load]
-    subscriptions: list[Subscription]
-    publications: list[Publication]
+    subscriptions: list[SubscriptionRow]
+    publications: list[PublicationRow]
     violations: list[str]
     # The faults that befell messages, links, nodes and disks, and how often each did.
     fired: dict[str, int]

@@ -1,8 +1,9 @@
-"""A made-up overlay for tests of the delivery engine: regions are sets of nodes, as bits of a number.
+"""A made-up overlay for tests of the delivery engine: regions are sets of nodes, as bits of a
+number.
 
-The network keeps the link contract and nothing more. Messages on a link arrive in order, once. A link
-that breaks loses an unknown tail, and each end is told when it notices. A full queue hands event
-messages back, and READY follows. Nodes restart and forget everything.
+The network keeps the link contract and nothing more. Messages on a link arrive in order, once. A
+link that breaks loses an unknown tail, and each end is told when it notices. A full queue hands
+event messages back, and READY follows. Nodes restart and forget everything.
 """
 
 from __future__ import annotations
@@ -61,9 +62,9 @@ class BitRouter:
     """Sends along shortest ways over the links that are up, as far as this node knows them.
 
     ``strays``: how often it draws another neighbour instead, and how often it asks two for the same
-    node, so that regions meet in strange ways. ``calls``: how often a publisher asks a node without a
-    link in a later round. ``slow``: how often it does not know the way to a node yet in a later round;
-    when it does, it tells the engine.
+    node, so that regions meet in strange ways. ``calls``: how often a publisher asks a node without
+    a link in a later round. ``slow``: how often it does not know the way to a node yet in a later
+    round; when it does, it tells the engine.
     """
 
     def __init__(self, net: Net, me: int) -> None:
@@ -330,7 +331,8 @@ class Net:
     def _send(self, node: int, to: int, message: Message) -> None:
         wire = self.wires.get((node, to))
         if wire is None:
-            self.lost += 1  # this end has not noticed yet that the link is down
+            # This end has not noticed yet that the link is down.
+            self.lost += 1
             return
         if message.is_event and sum(one.is_event for _, one in wire.queue) >= self.room:
             self.refusals += 1
@@ -399,7 +401,7 @@ class Net:
         self.at(self.now + int(self.rng.random() * 1_000 * MILLI), answer)
 
     def look_up(self, node: int) -> None:
-        """A publisher knows the way to a node after a while, and need not wait for its next turn."""
+        """A publisher knows the way after a while, and need not wait for its next turn."""
         life = self.life[node]
 
         def answer() -> None:
@@ -411,7 +413,9 @@ class Net:
         self.at(self.now + int(self.rng.random() * 300 * MILLI), answer)
 
     def cut(self, a: int, b: int) -> None:
-        """The connection breaks: a tail of each direction is lost, and each end notices at its own time."""
+        """The connection breaks: a tail of each direction is lost, and each end notices at its own
+        time.
+        """
         generation = self.generation.get((a, b))
         for one, other in ((a, b), (b, a)):
             wire = self.wires.pop((one, other), None)
@@ -426,7 +430,8 @@ class Net:
 
             self.at(self.now + delay, notice)
         if b != a + 1 and self.rng.random() < 0.3:
-            return  # for good; along the line of all nodes there is still a way
+            # For good; along the line of all nodes there is still a way.
+            return
         again = self.now + 300 * MILLI + int(self.rng.random() * 2_000 * MILLI)
         self.at(again, lambda: self.join(a, b))
 

@@ -1,4 +1,4 @@
-"""The delivery engine over a made-up overlay: random regions, links that break, refusals, restarts."""
+"""The delivery engine over a made-up overlay with broken links, refusals and restarts."""
 
 from __future__ import annotations
 

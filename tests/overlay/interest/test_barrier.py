@@ -176,7 +176,7 @@ def test_a_neighbour_that_does_not_answer_is_not_waited_for_for_ever() -> None:
     assert sends(node.receive(Peer(11), ask, Micros(1))) == [ask]
     said = [m for m in sends(node.wake(Micros(1 + PATIENCE))) if isinstance(m, Reached)]
     assert said == [Reached(11, 1, 0)]
-    assert not node._barriers.is_waiting
+    assert not node._barriers.active
 
 
 def test_a_link_that_breaks_ends_the_wait_for_its_answer_and_the_wave_of_whoever_asked() -> None:
@@ -189,9 +189,9 @@ def test_a_link_that_breaks_ends_the_wait_for_its_answer_and_the_wave_of_whoever
     assert Reached(11, 1, node.view.members[node.me].spread) in said
     befriend(node, 12)
     node.receive(Peer(12), Barrier(12, 1, record.life, record.version), Micros(3))
-    assert node._barriers.is_waiting
+    assert node._barriers.active
     node.link(Peer(12), LinkState.DOWN, Micros(4))
-    assert not node._barriers.is_waiting
+    assert not node._barriers.active
 
 
 def test_the_dead_are_neither_waited_for_nor_asked() -> None:
@@ -247,7 +247,7 @@ def test_a_flood_of_questions_is_bounded_and_does_not_lose_our_own_barrier() -> 
         ask = Barrier(11 if wave % 2 else 10**9 + wave, wave, record.life, record.version)
         told += sum(isinstance(m, Reached) for m in sends(node.receive(Peer(11), ask, Micros(2))))
     assert len(node._barriers._waves) <= WAVES_MAX + 1
-    assert len(node._barriers._active) <= WAVES_MAX + 1
+    assert len(node._barriers.active) <= WAVES_MAX + 1
     # Whoever is pushed out hears it, and need not wait for the answer.
     assert told >= 2 * WAVES_MAX - 1
     for peer in (11, 12):
@@ -263,9 +263,9 @@ def test_many_barriers_leave_nothing_behind() -> None:
         net.subscribe(1, "a"), net.unsubscribe(1, "a")
         net.wait(1, net.barrier(1))
     own = net[1]._barriers
-    assert [len(table) for table in (own._active, own._lines[False].asked, own._waves)] == [0, 0, 0]
+    assert [len(table) for table in (own.active, own._lines[False].asked, own._waves)] == [0, 0, 0]
     assert own._lines[False].own is None
-    assert all(len(machine._barriers._active) == 0 for machine in net.machines)
+    assert all(len(machine._barriers.active) == 0 for machine in net.machines)
     assert all(len(machine._barriers._waves) <= WAVES_MAX for machine in net.machines)
 
 

@@ -33,8 +33,9 @@ NOW = Micros(1)
 class Wire:
     """One real host, and a peer that says what it likes over a link that is up.
 
-    Keys have 4 bits. The host is 8 unless told otherwise. The peer is 4, which is the root, and 12 is the
-    child of 8. The owner of the host takes what it is handed when the test says so (``took``).
+    Keys have 4 bits. The host is 8 unless told otherwise. The peer is 4, which is the root, and 12
+    is the child of 8. The owner of the host takes what it is handed when the test says so
+    (``took``).
     """
 
     def __init__(self, key: int = 8) -> None:
@@ -95,18 +96,16 @@ def test_a_claim_to_keys_that_are_anothers_is_rejected() -> None:
 
 def test_a_parent_that_is_not_above_its_child_is_rejected() -> None:
     wire = Wire()
-    effects = wire.say(
-        Attach(Arc(3, Host(4, 40, "b")), True, False)
-    )  # a leaf that claims to be the parent of the middle
+    # A leaf that claims to be the parent of the middle.
+    effects = wire.say(Attach(Arc(3, Host(4, 40, "b")), True, False))
     assert reasons(effects) == ["a claim that turns parent and child around"]
     assert Notice(True) in wire.told(effects)
 
 
 def test_a_claim_that_our_own_reckoning_does_not_bear_out_is_refused() -> None:
     wire = Wire(12)
-    effects = wire.say(
-        Attach(Arc(12, Host(4, 40, "b")), True, False)
-    )  # true as to the keys, and no neighbour of 12
+    # True as to the keys, and no neighbour of 12.
+    effects = wire.say(Attach(Arc(12, Host(4, 40, "b")), True, False))
     assert wire.host.hood.refused == 1
     assert Notice(True) in wire.told(effects)
     assert Peer(40) not in wire.host.hood.edges
@@ -115,7 +114,7 @@ def test_a_claim_that_our_own_reckoning_does_not_bear_out_is_refused() -> None:
 def test_an_answer_to_what_was_never_announced_is_rejected() -> None:
     wire = Wire()
     wire.say(Attach(Arc(12, Host(4, 40, "b")), True, False))
-    assert reasons(wire.say(Laid(77))) == ["an answer to what was never announced"]
+    assert reasons(wire.say(Laid(77))) == ["an answer to no announcement"]
 
 
 ALL = ((15, 15),)
@@ -149,7 +148,9 @@ def test_forged_reports_do_not_complete_a_receipt() -> None:
 def test_a_report_that_also_names_the_key_of_its_receiver_holds_and_the_receiver_counts_itself(
     is_taken_first: bool,
 ) -> None:
-    """While links are being made, two neighbours may have heard of a newcomer, and answer for it to each other."""
+    """While links are being made, two neighbours may have heard of a newcomer, and answer for it to
+    each other.
+    """
     wire = neighbour()
     wire.publish()
     everything = Reached((80, 1, 0), 0, (), ALL, (5,))
@@ -230,7 +231,7 @@ def test_the_codec_refuses_what_has_no_bounds() -> None:
 
 
 class Liar(TreeHost):
-    """Claims twice the keys it owns, as its children's and its parent's, whenever it tells anybody."""
+    """Claims twice the keys it owns, as its children's and its parent's, whenever it wakes."""
 
     lying = False
 
@@ -263,7 +264,7 @@ def test_the_tree_heals_when_a_liar_stops() -> None:
     assert sum(run.rejected.values()) > 10
     assert {
         "a claim that turns parent and child around",
-        "an answer to what was never announced",
+        "an answer to no announcement",
     } <= set(run.rejected)
     assert run.until(run.quiet, 60) is not None
     assert at_rest(run) == []

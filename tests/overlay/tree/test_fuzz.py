@@ -1,4 +1,6 @@
-"""Whatever peers say, a host does not raise, keeps its tables within their bounds, and does not spin."""
+"""Whatever peers say, a host does not raise, keeps its tables within their bounds, and does not
+spin.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ ME = HOSTS[3]
 
 
 class Noise:
-    """Draws messages: mostly plausible, so that they get far, with numbers that are near to right or far from it."""
+    """Draws messages: mostly plausible, so that they get far, with numbers that are near to right
+    or far from it.
+    """
 
     def __init__(self, seed: int) -> None:
         self.rng = Random(seed)

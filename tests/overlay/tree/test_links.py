@@ -1,4 +1,7 @@
-"""Links one by one: they are dialled, used, and closed when nobody needs them. Messages wait for a link."""
+"""Links one by one: they are dialled, used, and closed when nobody needs them.
+
+Messages wait for a link.
+"""
 
 from __future__ import annotations
 

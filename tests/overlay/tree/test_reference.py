@@ -1,4 +1,6 @@
-"""Reference trees: the property of section 3.2, and the closed forms against the seed's definitions taken literally."""
+"""Reference trees: the property of section 3.2, and the closed forms against the seed's definitions
+taken literally.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ from gossamer.overlay.tree.reference import (
 from gossamer.overlay.tree.ring import Members, RingError, TakenError, TooManyHostsError
 from gossamer.overlay.tree.wide import CappedTree, WideTree
 
-pytestmark = pytest.mark.slow  # all of it together takes seconds
+# All of it together takes seconds.
+pytestmark = pytest.mark.slow
 
 
 @lru_cache
@@ -163,7 +166,8 @@ def test_closed_forms_are_the_seeds_definitions_for_every_set_of_hosts(make, bit
 @pytest.mark.parametrize("make", TREES[:2])
 def test_closed_forms_are_the_seeds_definitions_for_sets_of_hosts_of_four_bits(make) -> None:
     tree = make(4)
-    for mask in range(1, 1 << 16, 7):  # all of them take a minute, and have been taken
+    # All of them take a minute, and have been taken.
+    for mask in range(1, 1 << 16, 7):
         compare(tree, [key for key in range(16) if mask >> key & 1])
 
 
@@ -218,9 +222,8 @@ def test_capped_trees_hand_children_off_and_stay_trees(arity: int, zero: bool) -
     )
     plain, capped = (edges(kind(24, arity, zero=zero), members) for kind in (WideTree, CappedTree))
     assert shape(plain) == mutual(plain) == []
-    assert (
-        max(map(len, plain.values())) > arity + 1
-    )  # the seed's "with high probability" is not always
+    # The seed's "with high probability" is not always.
+    assert max(map(len, plain.values())) > arity + 1
     assert shape(capped, arity + 1) == mutual(capped) == []
     changed = sum(plain[key] != capped[key] for key in plain)
     assert 0 < changed < len(plain) / 5

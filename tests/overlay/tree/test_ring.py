@@ -1,4 +1,4 @@
-"""Rings: the three properties of section 3 on every provider, and Chord's invariants at every step."""
+"""Rings: the three properties of section 3 on every provider, and Chord's invariants."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ def chord(keys: list[int]):
         run.add(key, tuple(keys[max(0, place - 3) : place]))
         run.wait(0.3)
     assert run.until_ideal(60) is not None
-    run.wait(20)  # fingers
+    # Fingers.
+    run.wait(20)
 
     class Asked:
         def __init__(self, key: int) -> None:
@@ -141,9 +142,8 @@ def test_the_invariants_see_what_is_wrong() -> None:
     assert Lists(good, 2).complaints() == []
     assert Lists(good, 2).ideal()
     assert any("OneLiveSuccessor" in text for text in Lists(good | {3: [8, 9]}, 2).complaints())
-    skipping = {
-        key: [(key + 2) % 6, (key + 4) % 6] for key in range(6)
-    }  # everybody skips somebody: two rings
+    # Everybody skips somebody: two rings.
+    skipping = {key: [(key + 2) % 6, (key + 4) % 6] for key in range(6)}
     complaints = Lists(skipping, 2).complaints()
     assert any("SufficientPrincipals" in text for text in complaints)
     assert any("one ring" in text for text in complaints)
@@ -210,7 +210,8 @@ def test_a_partition_leaves_two_rings_and_they_find_each_other_when_it_ends() ->
         run.add(key, tuple(keys[max(0, place - 3) : place]))
         run.wait(0.3)
     assert run.until_ideal(60) is not None
-    run.wait(20)  # fingers
+    # Fingers.
+    run.wait(20)
     side = tuple(run.hosts[key].index for key in keys[::2])
     cut = Cut(side)
     run.world.cut(cut)

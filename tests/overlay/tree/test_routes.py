@@ -16,7 +16,8 @@ from gossamer.overlay.tree.reference import ZeroTree
 from gossamer.overlay.tree.ring import IdealRing, Members
 from gossamer.overlay.tree.routes import Routes
 
-UP, DOWN = Peer(40), Peer(120)  # the parent, and a child
+# The parent, and a child.
+UP, DOWN = Peer(40), Peer(120)
 CONFIG = TreeConfig(bits=4)
 
 
@@ -77,9 +78,8 @@ def test_hosts_that_do_not_agree_who_is_above_are_not_believed_yet() -> None:
     )
     assert one.routes.tables[DOWN] is None
     assert one.routes.turning == 1
-    one.routes.edges(
-        [UP, DOWN], [], DOWN, Micros(60_000)
-    )  # it is the parent now, and is asked to tell again
+    # It is the parent now, and is asked to tell again.
+    one.routes.edges([UP, DOWN], [], DOWN, Micros(60_000))
     assert one.told(DOWN)[-1].again
     assert one.told(DOWN)[-1].below
     one.routes.announce(
@@ -183,7 +183,8 @@ def test_an_announcement_is_answered_that_comes_while_the_host_has_to_reckon_ane
     leaf = Leaf()
     assert leaf.host.hood.agreed
     assert Laid(5) in leaf.hear(Announce(5, ((8, 4),), False, False, False, ()))
-    leaf.host.changed(6)  # somebody joins or leaves: the host reckons anew when it is called next
+    # Somebody joins or leaves: the host reckons anew when it is called next.
+    leaf.host.changed(6)
     assert not leaf.host.hood.agreed
     assert Laid(6) in leaf.hear(Announce(6, ((8, 4),), False, False, False, (("t", "a = 1"),)))
     assert leaf.host.hood.agreed

@@ -1,8 +1,9 @@
 """One property of the tree each. A complaint is a text; no complaint is an empty list.
 
-``mutual``: both ends of every link in use agree. ``shape``: the links form one tree, of bounded degree. ``form``: it is the
-closed form over the true ring. ``closure``: behind every link there is exactly what the tables say. Together at quiescence.
-``ring``: Chord's lists are whole; they are a few rounds after the rest.
+``mutual``: both ends of every link in use agree. ``shape``: the links form one tree, of bounded
+degree. ``form``: it is the closed form over the true ring. ``closure``: behind every link there is
+exactly what the tables say. Together at quiescence. ``ring``: Chord's lists are whole; they are a
+few rounds after the rest.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ from gossamer.sim.checkers import Receipts
 
 def mutual(edges: Mapping[int, list[int]]) -> list[str]:
     """Whoever uses a link is used over it."""
-    return [f"{one} uses a link to {other}, which does not" for one, several in edges.items() for other in several
+    return [
+        f"{one} uses a link to {other}, which does not"
+        for one, several in edges.items()
+        for other in several
             if one not in edges.get(other, ())]  # fmt: skip
 
 
@@ -69,7 +73,9 @@ def claims(run: TreeRun) -> list[str]:
 
 
 def closure(run: TreeRun) -> list[str]:
-    """Each table holds the keys behind its link, and filters that cover all subscriptions there; none that is there no more."""
+    """Each table holds the keys behind its link, and filters that cover all subscriptions there;
+    none that is there no more.
+    """
     edges = run.edges()
     found = []
     covers = run.content.covers
@@ -79,7 +85,7 @@ def closure(run: TreeRun) -> list[str]:
         for peer, table in tables.items():
             behind = _behind(edges, by_key[peer], key)
             if table is None:
-                found.append(f"{key} does not know what is behind {by_key[peer]}")
+                found.append(f"{key} does not know which keys are behind {by_key[peer]}")
                 continue
             arcs = [run.truth.owner(host) for host in behind]
             if table.cover != Keys(
@@ -125,7 +131,9 @@ def at_rest(run: TreeRun) -> list[str]:
 
 
 def ring(run: TreeRun) -> list[str]:
-    """Chord's lists are those of the whole ring; with more than r members that includes Zave's invariants."""
+    """Chord's lists are those of the whole ring; with more than r members that includes Zave's
+    invariants.
+    """
     if run.setup.dht != "chord":
         return []
     lists = run.lists()
@@ -140,5 +148,7 @@ def _arc(run: TreeRun, key: int) -> tuple[int, int]:
 
 
 def deliveries(run: TreeRun) -> list[str]:
-    """Whatever is due was delivered, once, and nothing else; and receipts count those that took the event."""
+    """Whatever is due was delivered, once, and nothing else; and receipts count those that took the
+    event.
+    """
     return run.book.judge(Receipts())

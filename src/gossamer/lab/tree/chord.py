@@ -1,18 +1,23 @@
 """Chord as Zave corrected it: a ring kept by hosts that each know a few others.
 
-A member knows its predecessor and a list of its next r successors. It asks one question at a time, of one host, and while
-the answer is on its way it answers the questions of others with ``Occupied``: so each change is a step of two hosts, as in
-her proof, and nobody reads what is about to change. The steps:
+A member knows its predecessor and a list of its next r successors. It asks one question at a time,
+of one host, and while the answer is on its way it answers the questions of others with
+``Occupied``: so each change is a step of two hosts, as in her proof, and no host reads a state that
+is about to change. The steps:
 
     join        find the place; copy the whole list of the host before it; only then be a member
-    stabilise   ask the first successor: take it and its list, without the last; if it is dead, drop it and ask the next;
-                then, as a second step, ask its predecessor if that is closer, and take it and its list: never an unasked one
-    rectify     on a ``Notify``: ask the old predecessor; replace it if it is dead, or if the new one is closer
+    stabilise   ask the first successor: take it and its list, without the last; if it is dead, drop
+                it and ask the next;
+                then, as a second step, ask its predecessor if that is closer, and take it and its
+                list: never an unasked one
+    rectify     on a ``Notify``: ask the old predecessor; replace it if it is dead, or if the new
+                one is closer
 
-Rings of one to r hosts need no other rules: lists end before they come back to their owner, and a host without successors
-owns all keys. Two rings never meet by these rules. So hosts that were given up are remembered and asked now and then; when
-one answers and the ring does not know it, the news of it (``Met``) runs through both rings over the fingers, and every host
-looks itself up in the other one: its successor in both together is the closer of its two.
+Rings of one to r hosts need no other rules: lists end before they come back to their owner, and a
+host without successors owns all keys. Two rings never meet by these rules. So hosts that were given
+up are remembered and asked now and then; when one answers and the ring does not know it, the news
+of it (``Met``) runs through both rings over the fingers, and every host looks itself up in the
+other one: its successor in both together is the closer of its two.
 """
 
 from __future__ import annotations
@@ -27,10 +32,12 @@ from gossamer.overlay.tree.config import TreeConfig
 from gossamer.overlay.tree.links import Links
 from gossamer.overlay.tree.messages import Ask, Find, Met, Nearer, Notify, Occupied, Owner, State
 
-NEARER_MAX = 4  # hosts named in one answer
+# Hosts named in one answer.
+NEARER_MAX = 4
 OCCUPIED_WAIT = Micros(30 * MILLISECOND)
 MEETINGS_MAX = 1024
-MEET_TRIES = 4  # a look-up in a ring that is merging may find nobody
+# A look-up in a ring that is merging may find nobody.
+MEET_TRIES = 4
 CANDIDATES_MAX = 16
 
 
@@ -60,27 +67,31 @@ class Chord:
         self.member = not contacts
         self.predecessor: Host | None = me if self.member else None
         self.successors: list[Host] = []
-        self.fingers: dict[int, Host] = {}  # by exponent: the owner of me + 2^e
+        # By exponent: the owner of me + 2^e.
+        self.fingers: dict[int, Host] = {}
         self.found: list[tuple[int, Arc | None]] = []
-        self.passive: dict[int, Host] = {}  # given up, by peer
-        self.adopted = 0  # closer successors
-        self.refused = 0  # answers that nobody had asked for, or that could not be true
+        # Given up, by peer.
+        self.passive: dict[int, Host] = {}
+        # Closer successors that were taken.
+        self.adopted = 0
+        # Answers that nobody had asked for, or that could not be true.
+        self.refused = 0
         self._links, self._rng, self._contacts = links, rng, contacts
         self._lookups = Lookups(me, config, links, self._looked_up)
         self._question: Question | None = None
         self._token = 0
-        self._before_knows = self._after_knows = self.member  # that we are between them
+        # Whether the hosts on both sides know that this host is between them.
+        self._before_knows = self._after_knows = self.member
         self._arc: Arc | None = None
-        self._rectify: Host | None = None  # who has notified us
-        self._candidates: dict[
-            int, Host
-        ] = {}  # that may be closer than the successor, to be asked first
+        # The host that has notified this one.
+        self._rectify: Host | None = None
+        # Hosts that may be closer than the successor, and are asked first.
+        self._candidates: dict[int, Host] = {}
         self._stabilise_at = self._finger_at = self._passive_at = Micros(0)
         self._exponent = config.bits - 1
         self._met: dict[int, None] = {}
-        self._meetings: dict[
-            int, tuple[Host, int]
-        ] = {}  # look-ups in other rings: who told us, tries left
+        # Look-ups in other rings: the host that told of the ring, and the tries that are left.
+        self._meetings: dict[int, tuple[Host, int]] = {}
 
     # ---------------------------------------------------------------- interface
 
@@ -92,7 +103,9 @@ class Chord:
 
     @property
     def arc(self) -> Arc | None:
-        """Our keys, once the hosts on both sides know us: until then others may take them for theirs, or ours be theirs."""
+        """Our keys, once the hosts on both sides know us: until then others may take them for
+        theirs, or ours be theirs.
+        """
         return self._keys if self._before_knows and self._after_knows else None
 
     @property
@@ -144,10 +157,12 @@ class Chord:
                 *self.successors,
                 *((self.predecessor,) if self.predecessor is not None else ()),
             ):
-                if host.peer == peer:  # a verdict, or another link, soon
+                # A verdict, or another link, soon.
+                if host.peer == peer:
                     self._links.dial(host, now)
         elif state is LinkState.UP and peer in self.passive:
-            self._passive_at = now  # it lives
+            # It lives.
+            self._passive_at = now
         return []
 
     def receive(self, sender: Peer, message: Any, now: Micros) -> list[Effect]:
@@ -182,7 +197,8 @@ class Chord:
         question = self._question
         if question is not None and question.at <= now:
             if question.tries >= self.config.answer_tries:
-                self._question = None  # alive, for its link is up, and silent: another time
+                # Alive, for its link is up, and silent: another time.
+                self._question = None
                 if question.kind == "closer" and not self.successors:
                     self._candidates = {question.host.peer: question.host, **self._candidates}
                 self._stabilise_at = min(self._stabilise_at, self._later(now, self.config.answer))
@@ -228,7 +244,8 @@ class Chord:
             if self.successors:
                 self._ask("successor", self.successors[0], now)
             elif self.predecessor is not None and self.predecessor != self.me:
-                self._ask("closer", self.predecessor, now)  # alone, until somebody notified us
+                # Alone, until somebody notified us.
+                self._ask("closer", self.predecessor, now)
 
     @property
     def _first(self) -> Host:
@@ -237,7 +254,8 @@ class Chord:
     def _answered(self, sender: Peer, message: State | Occupied, now: Micros) -> None:
         question = self._question
         if question is None or question.token != message.token or question.host.to != sender:
-            return  # late
+            # Late.
+            return
         if type(message) is Occupied:
             if question.kind == "rectify":
                 self._question = None
@@ -269,10 +287,12 @@ class Chord:
             if between(self.me.key, host.key, self._first.key) or not self.successors:
                 self.adopted += 1
                 if not self.successors:
-                    self._candidates = {}  # one that lives is enough: those in between will be found
+                    # One that lives is enough: those in between will be found.
+                    self._candidates = {}
                 self._adopt(host, message.successors)
                 self._stabilise_at = (
-                    now  # there may be another in between: go on until there is none
+                    # There may be another in between: go on until there is none.
+                    now
                 )
             self._notify(now)
         elif kind == "place":
@@ -280,7 +300,8 @@ class Chord:
             if before is None or before.peer == host.peer:
                 self._join(host, message, now)
             elif before.peer == self.me.peer:
-                self._ask("before", host, now)  # it remembers an earlier life of ours
+                # It remembers an earlier life of this host.
+                self._ask("before", host, now)
             else:
                 self._ask("before", before, now)
         elif kind == "before":
@@ -291,9 +312,8 @@ class Chord:
         if first.peer == self.me.peer and len(state.successors) > 1:
             first = state.successors[1]
         if not between(before.key, self.me.key, first.key) or before.key == self.me.key:
-            self._stabilise_at = self._later(
-                now, OCCUPIED_WAIT
-            )  # the ring has changed: find the place again
+            # The ring has changed: find the place again.
+            self._stabilise_at = self._later(now, OCCUPIED_WAIT)
             return
         listed = [host for host in state.successors if host.peer != self.me.peer]
         self.successors = self._cut(listed or [before])
@@ -320,17 +340,21 @@ class Chord:
         self._advance(now)
 
     def _lose_all(self) -> None:
-        """No successor is left. Ask whoever else is known, and be alone only when nobody can be reached.
+        """No successor is left.
 
-        To own all keys at once would be to answer for hosts that live, and that a list of one or two did not name.
+        Ask whoever else is known, and be alone only when nobody can be reached.
+
+        To own all keys at once would be to answer for hosts that live, and that a list of one or
+        two did not name.
         """
         before = (self.predecessor,) if self.predecessor is not None else ()
+        # The likeliest last: asked first.
         known = (
             *self.passive.values(),
             *self._contacts,
             *self.fingers.values(),
             *before,
-        )  # the likeliest last: asked first
+        )
         self._candidates = {host.peer: host for host in known if host.peer != self.me.peer}
         self._before_knows = self._after_knows = False
         self._be_alone()
@@ -356,7 +380,9 @@ class Chord:
         self.passive.pop(host.peer, None)
 
     def _cut(self, hosts: list[Host]) -> list[Host]:
-        """Up to r of them, ending before we come round to ourselves; keys that do not fit this ring are no hosts."""
+        """Up to r of them, ending before we come round to ourselves; keys that do not fit this ring
+        are no hosts.
+        """
         found: list[Host] = []
         for host in hosts:
             if (
@@ -414,7 +440,9 @@ class Chord:
             self._reply(sender, Nearer(message.token, ()), now)
 
     def _ways(self, key: int) -> list[Host]:
-        """Known hosts, the best to ask for this key last: the owner as we see it, else the closest before the key."""
+        """Known hosts, the best to ask for this key last: the owner as we see it, else the closest
+        before the key.
+        """
         if not self.member:
             return list(reversed(self._contacts))
         hosts = {host.peer: host for host in (*self.successors, *self.fingers.values())}
@@ -448,14 +476,15 @@ class Chord:
             host = next((h for h in self.passive.values() if h.key == key), None)
             if host is not None:
                 if arc is not None and arc.host.peer == host.peer:
-                    del self.passive[host.peer]  # one of ours
+                    # It is in this ring.
+                    del self.passive[host.peer]
                 elif arc is not None and host.to in self._links.up:
                     self._begin_meeting(host, now)
         elif purpose.startswith("meet "):
             self._met_owner(int(purpose[5:]), arc, now)
 
     def _refresh_finger(self, now: Micros) -> None:
-        """One exponent after the other, from half the ring down to where the successor lists reach."""
+        """One exponent after the other, from half the ring down to the reach of the successors."""
         reach = (self.successors[-1].key - self.me.key) % (1 << self.bits) if self.successors else 0
         if not self.successors or 1 << self._exponent <= reach:
             self._exponent = self.bits - 1
@@ -469,13 +498,17 @@ class Chord:
     # ------------------------------------------------------------------- meetings
 
     def _knock(self, now: Micros) -> None:
-        """Try one of those that were given up. If a link comes up it lives; if our ring does not know it, two rings have met."""
+        """Try one of those that were given up.
+
+        If a link comes up it lives; if our ring does not know it, two rings have met.
+        """
         for peer, host in list(self.passive.items()):
             if host.to in self._links.up and not self._lookups.busy("stranger"):
                 self._lookups.start(host.key, "stranger", self._ways(host.key), now)
                 return
             del self.passive[peer]
-            self.passive[peer] = host  # the next one next time
+            # The next one next time.
+            self.passive[peer] = host
             self._links.dial(host, now)
             return
 

@@ -1,4 +1,6 @@
-"""The tree's messages as frames: every message of a simulation goes through this, so what cannot travel fails there."""
+"""The tree's messages as frames: every message of a simulation goes through this, so what cannot
+travel fails there.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,8 @@ from gossamer.machine import Message
 from gossamer.overlay.tree.messages import Carry, TreeMessage
 from gossamer.sim.network import EventId
 
-HEADER = 4  # a frame's length, as on the wire
+# A frame's length, as on the wire.
+HEADER = 4
 
 
 class TreeCodec:

@@ -10,7 +10,8 @@ from gossamer.sim.clock import duration
 from gossamer.sim.config import ConfigError
 
 HOSTS_MAX = 1_000_000
-SIMULATED_MAX = 5_000  # more hosts are looked at in the steady state, without events
+# More hosts are looked at in the steady state, without events.
+SIMULATED_MAX = 5_000
 
 
 class Setup(sim.Setup, frozen=True, kw_only=True):
@@ -21,23 +22,36 @@ class Setup(sim.Setup, frozen=True, kw_only=True):
     rooting: str = "zero"
     cap: bool = True
     dht: str = "ideal"
-    successors: int = TreeConfig().successors  # that a host of a Chord ring lists
-    interval: str = "1s"  # between a join and the leave that follows, and to the next join
-    measure: str = "60s"  # how long it is measured, from when the network has its size
-    grow: str = "50ms"  # between joins while it grows
-    events: int = 50  # published while it is measured
-    publishers: int = 5  # hosts that publish; they stay
+    # Successors that a host of a Chord ring lists.
+    successors: int = TreeConfig().successors
+    # The time between a join and the leave that follows, and to the next join.
+    interval: str = "1s"
+    # The time of the measurement. It begins when the network has its size.
+    measure: str = "60s"
+    # The time between joins while the network grows.
+    grow: str = "50ms"
+    # Events that are published during the measurement.
+    events: int = 50
+    # Hosts that publish; they stay.
+    publishers: int = 5
     # What hosts subscribe to: everything, or a "mix" drawn from the seed.
     filters: str = "all"
     # Share of hosts replaced each second: half of them leave, half fail.
     churn_per_second: float = 0.0
-    lag: str = "300ms"  # views are behind the truth by up to this
-    steps: int = 0  # of trouble in the swarm; in each of them
-    joins: float = 0.0  # the chance that a host joins,
-    leaves: float = 0.0  # that one leaves,
-    failures: float = 0.0  # that one fails,
-    pauses: float = 0.0  # that one stands still for a while,
-    publications: int = 0  # and events that are published
+    # Views are behind the truth by up to this.
+    lag: str = "300ms"
+    # Steps of trouble in the swarm. In each of them, these are
+    steps: int = 0
+    # the chance that a host joins,
+    joins: float = 0.0
+    # that one leaves,
+    leaves: float = 0.0
+    # that one fails,
+    failures: float = 0.0
+    # that one stands still for a while,
+    pauses: float = 0.0
+    # and the number of events that are published.
+    publications: int = 0
     latency: str = "uniform:1ms:10ms"
     detect: str = "100ms"
     seconds_max: float = 60.0
@@ -46,16 +60,19 @@ class Setup(sim.Setup, frozen=True, kw_only=True):
     OVERLAYS: ClassVar = ("tree",)
     BOUNDS: ClassVar = (
         ("hosts", 1, HOSTS_MAX), ("key_bits", 1, 64), ("arity", 2, 64), ("events", 0, 1_000_000),
-        ("publishers", 1, HOSTS_MAX), ("churn_per_second", 0.0, 0.2), ("steps", 0, 1_000_000), ("joins", 0.0, 1.0),
-        ("leaves", 0.0, 1.0), ("failures", 0.0, 1.0), ("pauses", 0.0, 1.0), ("publications", 0, 10_000),
+        ("publishers", 1, HOSTS_MAX), ("churn_per_second", 0.0, 0.2), ("steps", 0, 1_000_000),
+        ("joins", 0.0, 1.0), ("leaves", 0.0, 1.0), ("failures", 0.0, 1.0), ("pauses", 0.0, 1.0),
+        ("publications", 0, 10_000),
     )  # fmt: skip
     CHOICES: ClassVar = (("dht", ("ideal", "view", "chord")), ("filters", ("all", "mix")))
     DURATIONS: ClassVar = ("interval", "measure", "grow", "lag")
     FABRIC: ClassVar = (
-        "hosts", "key_bits", "arity", "rooting", "cap", "dht", "successors", "lag", "joins", "leaves", "failures", "pauses",
+        "hosts", "key_bits", "arity", "rooting", "cap", "dht", "successors", "lag", "joins",
+        "leaves", "failures", "pauses",
     )  # fmt: skip
     WORKLOAD: ClassVar = (
-        "interval", "measure", "grow", "events", "publishers", "filters", "churn_per_second", "steps", "publications",
+        "interval", "measure", "grow", "events", "publishers", "filters", "churn_per_second",
+        "steps", "publications",
     )  # fmt: skip
 
     def check(self) -> None:
@@ -63,7 +80,8 @@ class Setup(sim.Setup, frozen=True, kw_only=True):
             raise ConfigError("the hosts of a tree come and go by joins, leaves and failures")
         if self.hosts >= 1 << self.key_bits:
             raise ConfigError(
-                f"{self.hosts} hosts and one that joins need more than {1 << self.key_bits} keys: give more key-bits"
+                f"{self.hosts} hosts and one that joins need more than {1 << self.key_bits} keys: "
+                "give more key-bits"
             )
         for name in ("interval", "grow"):
             if duration(getattr(self, name)) == 0:

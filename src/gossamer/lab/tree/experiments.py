@@ -1,4 +1,6 @@
-"""Experiments beside the seed's own: two rings that meet, and the failure of the root beside that of a rendezvous tree."""
+"""Experiments beside the seed's own: two rings that meet, and the failure of the root beside that
+of a rendezvous tree.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ from gossamer.overlay.tree.arcs import between, within
 from gossamer.overlay.tree.ring import Members
 
 Progress = Callable[[float], None]
-STEP = 250_000  # between looks
+# Between looks.
+STEP = 250_000
 MERGE_MAX = 120.0
 
 
@@ -26,13 +29,17 @@ class Merged(Struct, frozen=True, kw_only=True):
     """Two rings that met."""
 
     hosts: int
-    seconds_ring: float  # from their meeting until there is one ring, in virtual seconds; -1: never
-    seconds_tree: float  # and one tree
-    rounds_ring: float  # the same in rounds of stabilisation
+    # Virtual seconds from their meeting until there is one ring; -1: never.
+    seconds_ring: float
+    # The same until there is one tree.
+    seconds_tree: float
+    # The same in rounds of stabilisation.
+    rounds_ring: float
     rounds_tree: float
     log2_hosts: float
     messages: int
-    messages_before: int  # until they met
+    # The messages until they met.
+    messages_before: int
     digest: str
     violations: list[str]
 
@@ -85,8 +92,9 @@ def merge(setup: Setup, progress: Progress = lambda _: None) -> Merged:
     period = run.config.stabilise / 1e6
     return Merged(
         hosts=setup.hosts, seconds_ring=took[0], seconds_tree=took[1],
-        rounds_ring=round(took[0] / period, 2), rounds_tree=round(took[1] / period, 2), log2_hosts=round(log2(setup.hosts), 2),
-        messages=run.world.messages - before, messages_before=before, digest=run.world.digest.hexdigest(), violations=violations,
+        rounds_ring=round(took[0] / period, 2), rounds_tree=round(took[1] / period, 2),
+        log2_hosts=round(log2(setup.hosts), 2), messages=run.world.messages - before,
+        messages_before=before, digest=run.world.digest.hexdigest(), violations=violations,
     )  # fmt: skip
 
 
@@ -106,11 +114,14 @@ class RootFailure(Struct, frozen=True, kw_only=True):
     """The root is gone: what that means here, and in a rendezvous tree (the seed's section 5)."""
 
     hosts: int
-    contacted: int  # hosts that heard of it
+    # Hosts that heard of it.
+    contacted: int
     links_changed: int
-    seconds: float  # virtual, until the tree is whole
+    # Virtual seconds until the tree is whole.
+    seconds: float
     missed: int
-    rendezvous_rejoining: int  # hosts that start a new join procedure: all of them
+    # Hosts that start a new join procedure: all of them.
+    rendezvous_rejoining: int
     rendezvous_links_changed: int
     rendezvous_degree_max: int
     digest: str
@@ -129,7 +140,8 @@ def root_failure(setup: Setup, progress: Progress = lambda _: None) -> RootFailu
     old = rendezvous(run.truth)
     others = [node for key, node in run.up.items() if key != root]
     run.contacts = {}
-    run.publish(others[0])  # under way when it happens
+    # Under way when it happens.
+    run.publish(others[0])
     start = run.world.clock.now
     run.stop(root)
     violations = (
@@ -148,7 +160,8 @@ def root_failure(setup: Setup, progress: Progress = lambda _: None) -> RootFailu
     after = _links(run.neighbours())
     links = _links(before)
     return RootFailure(
-        hosts=setup.hosts, contacted=len(run.contacts), links_changed=len(links.keys() ^ after.keys()),
+        hosts=setup.hosts, contacted=len(run.contacts),
+        links_changed=len(links.keys() ^ after.keys()),
         seconds=seconds, missed=run.book.missed, rendezvous_rejoining=len(new),
         rendezvous_links_changed=sum(old.get(key) != parent for key, parent in new.items()),
         rendezvous_degree_max=max((list(new.values()).count(key) for key in new), default=0),
@@ -165,7 +178,9 @@ def _links(tree: Tree) -> dict[tuple[int, int], None]:
 
 
 def rendezvous(members: Members, key: int = 0) -> dict[int, int | None]:
-    """Each host's parent when all route to one key over Chord's fingers: the next host on the way, None for the root."""
+    """Each host's parent when all route to one key over Chord's fingers: the next host on the way,
+    None for the root.
+    """
     found: dict[int, int | None] = {}
     size = 1 << members.bits
     root = members.owner(key)

@@ -1,6 +1,8 @@
-"""Look-ups on a Chord ring, one step at a time: ask a host, be told of nearer ones, until the owner answers for itself.
+"""Look-ups on a Chord ring, one step at a time: ask a host, be told of nearer ones, until the owner
+answers for itself.
 
-The asking host keeps the way in its own hands, so a host that dies on the way costs one repetition and not the look-up.
+The asking host keeps the way in its own hands, so a host that dies on the way costs one repetition
+and not the look-up.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ from gossamer.overlay.tree.config import TreeConfig
 from gossamer.overlay.tree.links import Links
 from gossamer.overlay.tree.messages import Find, Nearer, Owner
 
-STEPS_MAX = 128  # more than any ring needs; a circle of liars ends here
+# More than any ring needs; a circle of liars ends here.
+STEPS_MAX = 128
 LOOKUPS_MAX = 1024
 
 
@@ -22,7 +25,8 @@ class Lookup:
 
     def __init__(self, key: int, purpose: str, ways: list[Host]) -> None:
         self.key, self.purpose = key, purpose
-        self.ways = ways  # hosts to ask, the best last
+        # Hosts to ask, the best last.
+        self.ways = ways
         self.asked: Host | None = None
         self.tried: dict[int, None] = {}
         self.at = NEVER
@@ -30,7 +34,10 @@ class Lookup:
 
 
 class Lookups:
-    """Those under way. ``done`` is told the purpose, the key, and the owner's arc, or None if nobody knew."""
+    """Those under way.
+
+    ``done`` is told the purpose, the key, and the owner's arc, or None if nobody knew.
+    """
 
     def __init__(
         self,
@@ -64,7 +71,8 @@ class Lookups:
             return False
         if type(message) is Owner:
             if message.arc.host.to != sender or not message.arc.has(lookup.key):
-                return False  # it answers for keys that it does not own, or was not asked for
+                # It answers for keys that it does not own, or was not asked for.
+                return False
             del self._under_way[message.token]
             self._done(lookup.purpose, lookup.key, message.arc, now)
         elif type(message) is Nearer:

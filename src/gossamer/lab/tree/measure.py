@@ -1,11 +1,13 @@
-"""``gossamer simulate tree``: the seed's experiment (section 4), and the same figures for fabrics of any size.
+"""``gossamer simulate tree``: the seed's experiment (section 4), and the same figures for fabrics
+of any size.
 
-Up to 5,000 hosts are simulated. Up to 300 the network grows from empty, join by join, as the seed's does; larger ones start
-formed. Then, for ``measure``: a host joins, after ``interval`` one leaves, and so on, with publications in between; or, with
-``churn_per_second``, hosts are replaced all the time while events are published. More hosts are looked at in their steady
-state (steady.py).
+Up to 5,000 hosts are simulated. Up to 300 the network grows from empty, join by join, as the seed's
+does; larger ones start formed. Then, for ``measure``: a host joins, after ``interval`` one leaves,
+and so on, with publications in between; or, with ``churn_per_second``, hosts are replaced all the
+time while events are published. More hosts are looked at in their steady state (steady.py).
 
-The reconfiguration area of a change is counted in the tree that has the host in question: after a join, before a leave.
+The reconfiguration area of a change is counted in the tree that has the host in question: after a
+join, before a leave.
 """
 
 from __future__ import annotations
@@ -30,8 +32,10 @@ from gossamer.sim.traces import Traces
 from gossamer.sim.world import Node
 
 GROWN_MAX = 300
-SAMPLED = 1_000  # joins and leaves looked at in a steady state
-STEADY_EVENTS_MAX = 20  # publications followed over a tree of many hosts
+# Joins and leaves looked at in a steady state.
+SAMPLED = 1_000
+# Publications followed over a tree of many hosts.
+STEADY_EVENTS_MAX = 20
 
 Progress = Callable[[float], None]
 
@@ -57,7 +61,8 @@ class Measured(Struct, frozen=True, kw_only=True):
     key_bits: int
     arity: int
     dht: str
-    simulated: bool  # False: the steady state, by its closed form
+    # False: the steady state, by its closed form.
+    simulated: bool
     is_tree: bool
     degree: dict[str, int]
     degree_max: int
@@ -67,8 +72,10 @@ class Measured(Struct, frozen=True, kw_only=True):
     lookups_max: int
     contacted_mean: float
     contacted_max: int
-    announced_mean: float  # hosts that heard of other routes, for each change
-    links_max: int  # links that one change made or removed
+    # Hosts that heard of other routes, for each change.
+    announced_mean: float
+    # Links that one change made or removed.
+    links_max: int
     area_join: Spread
     area_leave: Spread
     copies_per_delivery: float
@@ -80,9 +87,11 @@ class Measured(Struct, frozen=True, kw_only=True):
     replaced: int
     messages: int
     invariants_looked: (
-        int  # with Chord, steps at which a list had changed and Zave's invariants were looked at
+        # With Chord, steps at which a list had changed and Zave's invariants were looked at.
+        int
     )
-    seconds_quiet: float  # virtual seconds from the last publication until all was whole
+    # Virtual seconds from the last publication until all was whole.
+    seconds_quiet: float
     digest: str
     violations: list[str]
 
@@ -100,8 +109,8 @@ def measure(
     told: Told = lambda _: None,
     traces: Traces | None = None,
 ) -> Measured:
-    """``told`` is given what joins and leaves have changed, one by one, and ``traces`` what the users of the hosts did and saw.
-    A steady state has neither.
+    """``told`` is given what joins and leaves have changed, one by one, and ``traces`` what the
+    users of the hosts did and saw. A steady state has neither.
     """
     return (
         simulated(setup, progress, told, traces)
@@ -116,12 +125,16 @@ def measure(
 class Reconfiguration(Struct, frozen=True):
     """One change of the tree."""
 
-    what: str  # join or leave
-    hosts: int  # before it
+    # Join or leave.
+    what: str
+    # Before it.
+    hosts: int
     contacted: int
-    links: int  # made or removed
+    # Made or removed.
+    links: int
     area: int
-    degree_max: int  # after it
+    # After it.
+    degree_max: int
 
 
 class Changes:
@@ -131,14 +144,14 @@ class Changes:
         self.run = run
         self.contacted: list[int] = []
         self.announced: list[int] = []
-        self.beyond: list[
-            int
-        ] = []  # of these, outside the area and the way to the successor, whose keys the host had or gets
+        # Of these, outside the area and the way to the successor, whose keys the host had or gets.
+        self.beyond: list[int] = []
         self.links: list[int] = []
         self.joins: list[int] = []
         self.leaves: list[int] = []
         self.each: list[Reconfiguration] = []
-        self._told: list[int] = []  # who heard of other routes in the last change
+        # Who heard of other routes in the last change.
+        self._told: list[int] = []
 
     def join(self, seconds: float) -> None:
         before = self.run.neighbours()
@@ -157,9 +170,8 @@ class Changes:
         run.contacts, run.told = {}, {}
         act()
         run.wait(seconds)
-        run.until(
-            run.whole, run.setup.seconds_max
-        )  # "once the algorithm has stabilized": Chord takes longer than an interval
+        # "once the algorithm has stabilized": Chord takes longer than an interval.
+        run.until(run.whole, run.setup.seconds_max)
         subject = before or run.up[key]
         self.contacted.append(len([index for index in run.contacts if index != subject.index]))
         self._told = [run.hosts[index].key for index in run.told if index != subject.index]
@@ -250,16 +262,20 @@ def simulated(setup: Setup, progress: Progress, told: Told, traces: Traces | Non
     now = _lookups(run)
     reckonings = max(1, now[1] - lookups[1])
     return Measured(
-        hosts=setup.hosts, key_bits=setup.key_bits, arity=setup.arity, dht=setup.dht, simulated=True,
+        hosts=setup.hosts, key_bits=setup.key_bits, arity=setup.arity, dht=setup.dht,
+        simulated=True,
         is_tree=not shape(edges), degree=degree, degree_max=max(map(int, degree), default=0),
         depth_mean=round(fmean(depths or [0]), 3), depth_max=max(depths, default=0),
         lookups_mean=round((now[0] - lookups[0]) / reckonings, 3), lookups_max=now[2],
-        contacted_mean=round(fmean(changes.contacted or [0]), 3), contacted_max=max(changes.contacted, default=0),
-        announced_mean=round(fmean(changes.announced or [0]), 3), links_max=max(changes.links, default=0),
+        contacted_mean=round(fmean(changes.contacted or [0]), 3),
+        contacted_max=max(changes.contacted, default=0),
+        announced_mean=round(fmean(changes.announced or [0]), 3),
+        links_max=max(changes.links, default=0),
         area_join=Spread.of(changes.joins), area_leave=Spread.of(changes.leaves),
         copies_per_delivery=round((run.copies - copies) / max(1, run.handed_over - handed), 3),
-        expected=run.book.expected, delivered=run.book.delivered, missed=run.book.missed, duplicate=run.book.duplicate,
-        spurious=run.book.spurious, replaced=replaced, messages=run.world.messages, invariants_looked=run.watch.looked,
+        expected=run.book.expected, delivered=run.book.delivered, missed=run.book.missed,
+        duplicate=run.book.duplicate, spurious=run.book.spurious, replaced=replaced,
+        messages=run.world.messages, invariants_looked=run.watch.looked,
         seconds_quiet=quiet if quiet is not None else -1.0,
         digest=run.world.digest.hexdigest(), violations=violations,
     )  # fmt: skip
@@ -278,7 +294,9 @@ def _meets_assumptions(run: TreeRun) -> bool:
 
 
 def _by_turns(run: TreeRun, changes: Changes, progress: Progress) -> int:
-    """The seed's setting: a join, after the interval a leave, and so on; publications once each has settled."""
+    """The seed's setting: a join, after the interval a leave, and so on; publications once each has
+    settled.
+    """
     setup = run.setup
     interval, whole = duration(setup.interval) / 1e6, duration(setup.measure) / 1e6
     turns = max(2, int(whole / interval))
@@ -300,7 +318,7 @@ def _by_turns(run: TreeRun, changes: Changes, progress: Progress) -> int:
 
 
 def _churn(run: TreeRun, progress: Progress) -> int:
-    """Hosts are replaced at a steady rate while events are published; nothing waits for anything."""
+    """Hosts are replaced at a steady rate while events are published, and nothing waits."""
     setup = run.setup
     steps = max(1, int(duration(setup.measure) / 100_000))
     publishers = _publishers(run)
@@ -387,14 +405,17 @@ def at_steady_state(setup: Setup, progress: Progress = lambda _: None) -> Measur
     violations = [] if rest.is_tree() else ["not a tree"]
     return Measured(
         hosts=setup.hosts, key_bits=setup.key_bits, arity=setup.arity, dht="ideal", simulated=False,
-        is_tree=rest.is_tree(), degree={str(k): v for k, v in degrees.items()}, degree_max=max(degrees),
+        is_tree=rest.is_tree(), degree={str(k): v for k, v in degrees.items()},
+        degree_max=max(degrees),
         depth_mean=round(fmean(depths), 3), depth_max=max(depths),
         lookups_mean=round(fmean(rest.lookups), 3), lookups_max=max(rest.lookups),
         contacted_mean=round(fmean(contacted), 3), contacted_max=max(contacted), announced_mean=0.0,
         links_max=max(each.links for each in (*joins, *leaves)),
-        area_join=Spread.of([each.area for each in joins]), area_leave=Spread.of([each.area for each in leaves]),
-        copies_per_delivery=round(copies / max(1, delivered), 3), expected=expected, delivered=delivered,
-        missed=expected - delivered, duplicate=0, spurious=0, replaced=0, messages=0, invariants_looked=0, seconds_quiet=0.0,
+        area_join=Spread.of([each.area for each in joins]),
+        area_leave=Spread.of([each.area for each in leaves]),
+        copies_per_delivery=round(copies / max(1, delivered), 3), expected=expected,
+        delivered=delivered, missed=expected - delivered, duplicate=0, spurious=0, replaced=0,
+        messages=0, invariants_looked=0, seconds_quiet=0.0,
         digest=digest, violations=violations,
     )  # fmt: skip
 

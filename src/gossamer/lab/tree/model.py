@@ -1,9 +1,10 @@
-"""The dispatch tree of a million hosts at rest, vectorised (needs NumPy): shape, distances and loads by the closed forms.
+"""The dispatch tree of a million hosts at rest, vectorised (needs NumPy): shape, distances and
+loads by the closed forms.
 
-A host's topmost key is the last key of its arc with its low bits cleared as far up as both ends of the arc differ; its parent is
-the deeper of the two owners of the keys beside the stretch below it (overlay/tree/reference.py, ``ZeroTree``). So the tree is two
-searches in the sorted keys. Depths follow by doubling, everything else level by level.
-tests/lab/test_steady_models.py compares host by
+A host's topmost key is the last key of its arc with its low bits cleared as far up as both ends of
+the arc differ; its parent is the deeper of the two owners of the keys beside the stretch below it
+(overlay/tree/reference.py, ``ZeroTree``). So the tree is two searches in the sorted keys. Depths
+follow by doubling, everything else level by level. tests/lab/test_steady_models.py compares host by
 host with the machines' own procedures and with the full simulation.
 """
 
@@ -37,14 +38,18 @@ def _highest_bit(values: Keys) -> Keys:
 
 
 def parents(keys: Keys, bits: int = 64) -> Ints:
-    """The place of each host's parent in the sorted keys; -1 for the root, which owns key 0 and stands first."""
+    """The place of each host's parent in the sorted keys; -1 for the root, which owns key 0 and
+    stands first.
+    """
     count = len(keys)
     mask = np.uint64((1 << bits) - 1)
     differ = _highest_bit(np.roll(keys, 1) ^ keys)
     top = keys & ~(differ - _ONE)
-    top[0] = 0  # its arc wraps around, or is everything
+    # Its arc wraps around, or is everything.
+    top[0] = 0
     step = top & (~top + _ONE)
-    step[0] = np.uint64(2**64 - 1)  # above all others
+    # Above all others.
+    step[0] = np.uint64(2**64 - 1)
     if count == 1:
         return np.array([-1], dtype=np.int64)
     left = np.searchsorted(keys, top - step) % count
@@ -65,7 +70,8 @@ class Tree:
         count = len(keys)
         above = np.where(self.parent < 0, np.arange(count), self.parent)
         self.depth: Ints = (self.parent >= 0).astype(np.int64)
-        while True:  # twice as far up each time
+        # Twice as far up each time.
+        while True:
             further = self.depth + self.depth[above]
             if np.array_equal(further, self.depth):
                 break
@@ -94,15 +100,16 @@ class Tree:
         return far
 
     def carries(self, source: int, wants: NDArray[np.bool_]) -> tuple[NDArray[np.bool_], int]:
-        """Who handles an event from this host that these want, when it goes only where somebody wants it; and its copies."""
+        """Who handles an event from this host that these want, when it goes only where somebody
+        wants it; and its copies.
+        """
         ends = wants.copy()
         ends[source] = True
         below = ends.astype(np.int64)
         for level in reversed(self.levels[1:]):
             np.add.at(below, self.parent[level], below[level])
-        used = (
-            (below > 0) & (below < below[0]) & (self.parent >= 0)
-        )  # the link to the parent, by who is on either side of it
+        # The link to the parent is used if hosts on both sides of it are concerned.
+        used = (below > 0) & (below < below[0]) & (self.parent >= 0)
         touched = used | ends
         touched[self.parent[used]] = True
         return touched, int(used.sum())

@@ -1,8 +1,9 @@
-"""Chord alone in the simulator: hosts that join, fail and meet, and Zave's invariants at every step.
+"""Chord alone in the simulator: hosts that join, fail and meet, and Zave's invariants at every
+step.
 
-Her proof assumes that failures are noticed rightly and that none breaks the invariant. So ``RingRun.may_fail`` asks first
-whether the invariant would survive, and every verdict here comes from a link that cannot be had, which is true when nothing
-is cut.
+Her proof assumes that failures are noticed rightly and that none breaks the invariant. So
+``RingRun.may_fail`` asks first whether the invariant would survive, and every verdict here comes
+from a link that cannot be had, which is true when nothing is cut.
 """
 
 from __future__ import annotations
@@ -67,7 +68,9 @@ class RingHost:
 
 
 class RingRun(Scenario[Setup]):
-    """``watch``, when it is on, looks at the invariants after every step at which a list has changed."""
+    """``watch``, when it is on, looks at the invariants after every step at which a list has
+    changed.
+    """
 
     codec = TreeCodec
     step = 250_000
@@ -75,9 +78,11 @@ class RingRun(Scenario[Setup]):
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         self.config, self.watch = setup.protocol(), Watch()
-        self.hosts: dict[int, Node] = {}  # by key, those that are up
+        # By key, those that are up.
+        self.hosts: dict[int, Node] = {}
         self._contacts: dict[int, tuple[Host, ...]] = {}
-        self._host: dict[int, Host] = {}  # by index
+        # By index.
+        self._host: dict[int, Host] = {}
 
     # ---------------------------------------------------------------------- hosts
 
@@ -119,7 +124,9 @@ class RingRun(Scenario[Setup]):
         )
 
     def may_fail(self, key: int) -> bool:
-        """Whether the invariant would survive the failure of this host, now or while what is under way arrives."""
+        """Whether the invariant would survive the failure of this host, now or while messages
+        arrive.
+        """
         if not self.chord(key).member:
             return False
         return self.lists().without(key).holds()
@@ -157,7 +164,8 @@ def ring_setup(seed: int, **given: Any) -> Setup:
 def assumed(seed: int, turns: int = 30) -> tuple[int, list[str]]:
     """A ring as her proof assumes it, and what became of it: steps looked at, and complaints.
 
-    More than r members from the start, true verdicts, no failure that would break the invariant; joins and failures at once.
+    More than r members from the start, true verdicts, no failure that would break the invariant;
+    joins and failures at once.
     """
     rng = Random(f"assumed {seed}")
     run = RingRun(ring_setup(seed, key_bits=16, successors=2 + int(rng.random() * 3)))
@@ -183,7 +191,8 @@ def assumed(seed: int, turns: int = 30) -> tuple[int, list[str]]:
                 tuple(dict.fromkeys(members[int(rng.random() * len(members))] for _ in range(4))),
             )
     for key in [key for key in run.hosts if not run.chord(key).member]:
-        run.fail(key)  # those that it knows may have died before it could join
+        # Those that it knows may have died before it could join.
+        run.fail(key)
     if run.until_ideal(60) is None:
         run.watch.complaints.append("the ring is not ideal a minute after the last change")
     return run.watch.looked, run.watch.complaints

@@ -1,9 +1,9 @@
 """Hosts, subscribers and publishers of a tree in the simulator.
 
-``TreeRun`` starts, stops and replaces hosts, and feeds their rings: the ideal ring is one object for all
-hosts, a view is told of each change after a delay of its own, and Chord needs no feeding. It subscribes,
-publishes and counts. A subscription is in force when it has been laid, and ends when its host leaves or
-fails.
+``TreeRun`` starts, stops and replaces hosts, and feeds their rings: the ideal ring is one object
+for all hosts, a view is told of each change after a delay of its own, and Chord needs no feeding.
+It subscribes, publishes and counts. A subscription is in force when it has been laid, and ends when
+its host leaves or fails.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ from gossamer.sim.world import Node
 
 # Views learn of a change in groups, each after a delay of its own.
 GROUPS = 8
-# Hosts that a new host of a Chord ring knows. The first of all is one of them, as a join address is.
+# Hosts that a new host of a Chord ring knows. The first of all is one of them, as a join address
+# is.
 CONTACTS = 3
 PAUSED_LATE = 50_000
 TOPIC = "weather"
@@ -114,26 +115,37 @@ class TreeRun(Scenario[Setup]):
         self.config = setup.protocol()
         self.tree: ReferenceTree = make_tree(self.config)
         self.truth = Members(setup.key_bits)
-        self.up: dict[int, Node] = {}  # by key
-        self.hosts: dict[int, Host] = {}  # by index, the dead included
-        self.users: dict[int, Place] = {}  # the latest subscription of each host, by index
-        self.texts: dict[str, int] = {}  # filters, and the order in which they came up
-        self.rows: list[Row] = []  # of the events
+        # By key.
+        self.up: dict[int, Node] = {}
+        # By index, the dead included.
+        self.hosts: dict[int, Host] = {}
+        # The latest subscription of each host, by index.
+        self.users: dict[int, Place] = {}
+        # Filters, and the order in which they came up.
+        self.texts: dict[str, int] = {}
+        # Of the events.
+        self.rows: list[Row] = []
         self.book = BareBook(self.world, TOPIC, SCHEMA.text, self._wanted)
         self.copies = 0
         self.contacts: dict[int, None] | None = (
-            None  # hosts that neighbours have contacted, while somebody watches
+            # Hosts that neighbours have contacted, while somebody watches.
+            None
         )
-        self.told: dict[int, None] | None = None  # and those that heard of new routes
-        self.watch = Watch()  # of Chord's lists, when it is on
+        # And those that heard of new routes.
+        self.told: dict[int, None] | None = None
+        # Of Chord's lists, when it is on.
+        self.watch = Watch()
         self.content = SchemaContent()
         self.content.learn(TOPIC, SCHEMA)
         self._make_host = make_host
         self._chord_contacts: dict[int, tuple[Host, ...]] = {}
         self._sequences: dict[int, int] = {}
-        self._open: dict[tuple[int, int], Published] = {}  # (index, sequence)
-        self._text: dict[int, str] = {}  # by index
-        self._leaving: dict[int, Node] = {}  # by key: they have said so and are still there
+        # (index, sequence).
+        self._open: dict[tuple[int, int], Published] = {}
+        # By index.
+        self._text: dict[int, str] = {}
+        # By key: they have said so and are still there.
+        self._leaving: dict[int, Node] = {}
 
     # -------------------------------------------------------------------- hosts
 
@@ -164,7 +176,9 @@ class TreeRun(Scenario[Setup]):
                 return key
 
     def join(self, key: int, contacts: tuple[int, ...] | None = None) -> Node:
-        """A new host with this key; with Chord, it knows the hosts with the given keys (else three members)."""
+        """A new host with this key; with Chord, it knows the hosts with the given keys (else three
+        members).
+        """
         if contacts is None:
             keys = list(self.up)
             contacts = (
@@ -195,7 +209,9 @@ class TreeRun(Scenario[Setup]):
         return MIX[self.below(len(MIX))] if self.setup.filters == "mix" else ""
 
     def start_all(self, *groups: list[int]) -> None:
-        """Fabrics that have formed: all at once, with rings that are right (Chord with its lists and fingers filled in)."""
+        """Fabrics that have formed: all at once, with rings that are right (Chord with its lists
+        and fingers filled in).
+        """
         rings = [[self._add(key, ()) for key in keys] for keys in groups]
         for nodes in rings:
             members = Members(self.setup.key_bits, [self.hosts[node.index] for node in nodes])
@@ -212,7 +228,8 @@ class TreeRun(Scenario[Setup]):
         node = self.up.pop(key)
         me = self.truth.remove(key)
         assert me is not None
-        self.book.ended(self.users[node.index])  # its users unsubscribe first
+        # Its users unsubscribe first.
+        self.book.ended(self.users[node.index])
         if leave:
             self.machine(node).leave(self.world.clock.now)
             self.world.command(node)
@@ -234,9 +251,8 @@ class TreeRun(Scenario[Setup]):
         if self.setup.dht == "ideal":
             arc = self.truth.owner(key + 1 if key in self.truth.hosts else key)
             if arc is not None and arc.high in self.up:
-                self.changed(
-                    self.up[arc.high], key
-                )  # its keys are others now, and it is aware of its keys
+                # Its keys are others now, and it is aware of its keys.
+                self.changed(self.up[arc.high], key)
         elif self.setup.dht == "view":
             lag = duration(self.setup.lag)
             groups: list[list[Node]] = [[] for _ in range(GROUPS)]
@@ -247,7 +263,10 @@ class TreeRun(Scenario[Setup]):
                 self.world.clock.push(at, self._tell_views, group, host)
 
     def _tell_views(self, group: list[Node], host: Host, _z: None) -> None:
-        """They learn what is true by now: news of one host that overtake each other do not undo each other."""
+        """These hosts learn the truth of this moment.
+
+        So news of one host that overtake each other do not undo each other.
+        """
         there = self.truth.hosts.get(host.key) == host
         late = [node for node in group if node.paused]
         for node in group:

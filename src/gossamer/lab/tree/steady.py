@@ -1,8 +1,9 @@
 """The tree at rest, by its closed form: for numbers of hosts that need no simulation of events.
 
-Who is whose neighbour follows from the hosts' keys alone, so degree, depth and look-ups are counted host by host with the
-very procedures that the machines use. What a join or leave changes is found as the algorithm finds it: start from the host
-and its successor, whose keys change, and go on with whoever enters or leaves a neighbour set.
+The neighbours of each host follow from the hosts' keys alone, so degree, depth and look-ups are
+counted host by host with the very procedures that the machines use. The changes by a join or a
+leave are found as the algorithm finds them: they begin at the host and its successor, whose keys
+change, and go on with the hosts that enter or leave a neighbour set.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from gossamer.overlay.tree.arcs import Host
 from gossamer.overlay.tree.reference import Neighbours, ReferenceTree
 from gossamer.overlay.tree.ring import Members
 
-Tree = dict[int, tuple[int | None, tuple[int, ...]]]  # parent and children, by key
+# Parent and children, by key.
+Tree = dict[int, tuple[int | None, tuple[int, ...]]]
 
 
 def reckon(tree: ReferenceTree, members: Members, key: int) -> tuple[Neighbours, int]:
@@ -86,7 +88,9 @@ class Rest:
         return len(roots) == 1 and mutual and len(self.depths()) == len(self.links)
 
     def flood(self, source: int) -> tuple[int, int]:
-        """A batch that everybody wants, from this host over the links: copies sent, and hosts reached (itself included)."""
+        """A batch that everybody wants, from this host over the links: copies sent, and hosts
+        reached (itself included).
+        """
         copies, reached = 0, 0
         todo: list[tuple[int, int | None]] = [(source, None)]
         while todo:
@@ -106,11 +110,12 @@ class Change:
     __slots__ = ("area", "hosts", "links")
 
     def __init__(self, hosts: int, links: int, area: int) -> None:
+        # Other hosts changed, links added or removed, hosts in the area.
         self.hosts, self.links, self.area = (
             hosts,
             links,
             area,
-        )  # other hosts changed, links added or removed, hosts in the area
+        )
 
 
 def change(tree: ReferenceTree, members: Members, host: Host) -> Change:
@@ -166,7 +171,7 @@ def _parent(
 
 
 def area(ends: Mapping[int, None], parent: Callable[[int], int | None]) -> dict[int, None]:
-    """The reconfiguration area: hosts of the smallest subtree that connects these (section 4.2.2)."""
+    """The reconfiguration area: the smallest subtree that connects these (section 4.2.2)."""
     if not ends:
         return {}
     ways = []

@@ -1,12 +1,13 @@
 """A swarm of trees: ring, reference tree, filters, workload and faults are all drawn from the seed.
 
-A safety phase in which hosts join, leave and fail, messages are late, links break, and processes stand still; then faults
-stop, and the tree must come to rest, be the closed form over the true ring, have the right routes, and have delivered what was
-due, once. Where the ring is Chord, the seed also flies a ring alone that meets Zave's assumptions, with her invariants looked at
-at every step.
+A safety phase in which hosts join, leave and fail, messages are late, links break, and processes
+stand still; then faults stop, and the tree must come to rest, be the closed form over the true
+ring, have the right routes, and have delivered all due events, once. Where the ring is Chord, the
+seed also flies a ring alone that meets Zave's assumptions, with her invariants looked at at every
+step.
 
-What is not drawn: partitions (``view`` and ``ideal`` have no verdicts of their own, and a host that is wrongly given up is a new
-one: DESIGN.md, section 6), and the death of a publisher whose receipts are open.
+Partitions are not drawn, because ``view`` and ``ideal`` have no verdicts of their own, and a host
+that is wrongly given up is a new one. Nor does a publisher die while its receipts are open.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from gossamer.lab.tree.rings import assumed
 from gossamer.lab.tree.run import TreeRun
 
 STEP = 0.2
-LISTS_SECONDS = 60.0  # in which Chord's successor lists become whole, a host further in each round
+# The time in which Chord's successor lists become whole, a host further in each round.
+LISTS_SECONDS = 60.0
 
 
 def draw_setup(seed: int) -> Setup:
@@ -106,7 +108,8 @@ class Flown(TreeRun):
             self.world.resume(node)
         if self.until(self.quiet, self.setup.seconds_max) is None:
             self.violations.append(
-                f"not whole {self.setup.seconds_max:g} s after faults had stopped: {self._unquiet()}"
+                f"not whole {self.setup.seconds_max:g} s after faults had stopped: "
+                f"{self._unquiet()}"
             )
         else:
             self.violations += at_rest(self)[:5]
@@ -116,9 +119,11 @@ class Flown(TreeRun):
     def _unquiet(self) -> str:
         machines = {key: self.machine(node) for key, node in self.up.items()}
         return (
-            f"{self.unfinished} receipts open, {sum(not m.hood.agreed for m in machines.values())} hosts without agreement, "
+            f"{self.unfinished} receipts open, "
+            f"{sum(not m.hood.agreed for m in machines.values())} hosts without agreement, "
             f"{sum(not m.routes.quiet for m in machines.values())} with routes under way, "
-            f"{sum(not m.ready for m in machines.values())} not ready, tree {'whole' if self.whole() else 'not whole'}"
+            f"{sum(not m.ready for m in machines.values())} not ready, "
+            f"tree {'whole' if self.whole() else 'not whole'}"
         )
 
 

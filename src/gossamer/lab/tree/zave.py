@@ -1,9 +1,10 @@
 """Zave's invariants of a Chord ring, looked at from outside, with what follows from them.
 
-OneLiveSuccessor: every member's list has a live entry. SufficientPrincipals: at least r + 1 members are skipped by no
-adjacent pair of any member's [self] + list. Together they are inductive, and imply that lists are ordered and without
-duplicates, that there is exactly one ring, that it is ordered, and that every member reaches it. The consequences are looked
-at as well: a checker that is wrong in one place then disagrees with itself.
+OneLiveSuccessor: every member's list has a live entry. SufficientPrincipals: at least r + 1 members
+are skipped by no adjacent pair of any member's [self] + list. Together they are inductive, and
+imply that lists are ordered and without duplicates, that there is exactly one ring, that it is
+ordered, and that every member reaches it. The consequences are looked at as well: a checker that is
+wrong in one place then disagrees with itself.
 """
 
 from __future__ import annotations
@@ -109,7 +110,8 @@ class Lists:
         principals = self.principals()
         if len(principals) <= self.redundancy:
             found.append(
-                f"SufficientPrincipals: {len(principals)} principals, {self.redundancy + 1} are needed"
+                f"SufficientPrincipals: {len(principals)} principals, "
+                f"{self.redundancy + 1} are needed"
             )
         found += [f"ordered lists: {key} has {self.lists[key]}" for key in self.disordered()]
         rings = self.rings()
@@ -137,7 +139,8 @@ class Watch:
         self.on = False
         self.looked = 0
         self.complaints: list[str] = []
-        self._before: dict[int, tuple[bool, tuple[Host, ...]]] = {}  # by peer
+        # By peer.
+        self._before: dict[int, tuple[bool, tuple[Host, ...]]] = {}
 
     def look(self, chord: Chord, lists: Callable[[], Lists], now: int) -> None:
         seen = (chord.member, tuple(chord.successors))

@@ -233,10 +233,10 @@ class Engine:
 
     @property
     def deadline(self) -> Micros:
-        again = NEVER
+        due = self.outstanding.deadline
         for wave in self._incomplete.values():
-            again = min(again, wave.again_at)
-        return min(again, self.outstanding.deadline)
+            due = min(due, wave.again_at)
+        return due
 
     @property
     def remembered(self) -> int:
@@ -414,7 +414,7 @@ class Engine:
                 if branch.parent == peer:
                     # A parent that came back could be waited for by the peers that it waits for.
                     branch.parent, branch.wave.is_orphaned = NOBODY, True
-                    self.outstanding.owed.pop(branch.key, None)
+                    self.outstanding.answered(branch.key)
             self._lose(lost, for_cause=state is LinkState.CUT, now=now)
 
     def failed(self, peer: Peer, now: Micros) -> None:
@@ -583,7 +583,7 @@ class Engine:
     def _end(self, branch: Branch) -> None:
         branch.wave.branches.remove(branch)
         del self._branches[branch.key]
-        self.outstanding.owed.pop(branch.key, None)
+        self.outstanding.answered(branch.key)
 
     def _answer(self, branch: Branch, tile: Tile) -> None:
         if branch.parent != NOBODY:

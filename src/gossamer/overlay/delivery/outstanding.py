@@ -92,11 +92,8 @@ class Outstanding:
         self._put_off: dict[tuple[Peer, Hashable], Part] = {}
         self._out, self._key, self._sign = out, key, sign
         self._waiting = 0
-        self._look_at = Micros(0)
-
-    @property
-    def deadline(self) -> Micros:
-        return self._look_at if self._waiting or self.owed else NEVER
+        # When to look for signs of life. NEVER if no peer owes an answer, and this node owes none.
+        self.deadline: Micros = NEVER
 
     def waits_for(self, peer: Peer) -> bool:
         """Whether the peer owes an answer."""
@@ -108,8 +105,8 @@ class Outstanding:
     def send(self, part: Part, now: Micros) -> bool:
         """Send a part, or keep it until that is possible. Returns whether there is a link."""
         link = self.links.get(part.peer)
-        if not self._waiting and not self.owed:
-            self._look_at = Micros(now + self.sign_every)
+        if self.deadline == NEVER:
+            self.deadline = Micros(now + self.sign_every)
         self._waiting += 1
         part.sign = Micros(now - self.overslept)
         if link is None:
@@ -124,8 +121,8 @@ class Outstanding:
 
     def send_alike(self, parts: list[Part], now: Micros) -> None:
         """Send parts with one message, which is encoded once. Parts without a link wait for one."""
-        if not self._waiting and not self.owed:
-            self._look_at = Micros(now + self.sign_every)
+        if self.deadline == NEVER:
+            self.deadline = Micros(now + self.sign_every)
         self._waiting += len(parts)
         to: list[Peer] = []
         for part in parts:
@@ -154,12 +151,14 @@ class Outstanding:
             self._waiting -= 1
             if link.kept:
                 link.kept.pop(part.key, None)
-            return
-        unlinked = self.unlinked.get(part.peer)
-        if unlinked is not None and unlinked.pop(part.key, None) is not None:
-            self._waiting -= 1
-            if not unlinked:
-                del self.unlinked[part.peer]
+        else:
+            unlinked = self.unlinked.get(part.peer)
+            if unlinked is not None and unlinked.pop(part.key, None) is not None:
+                self._waiting -= 1
+                if not unlinked:
+                    del self.unlinked[part.peer]
+        if not self._waiting and not self.owed:
+            self.deadline = NEVER
 
     def give_up(self, peer: Peer) -> list[Part]:
         """No branch waits for this peer any more. Returns the parts that it owed."""
@@ -169,6 +168,8 @@ class Outstanding:
             parts += link.parts.values()
             link.parts, link.kept = {}, {}
         self._waiting -= len(parts)
+        if not self._waiting and not self.owed:
+            self.deadline = NEVER
         return parts
 
     def heard(self, peer: Peer, key: Hashable, now: Micros) -> None:
@@ -196,9 +197,16 @@ class Outstanding:
 
     def owe(self, key: Hashable, peer: Peer, now: Micros) -> None:
         """This node will answer the peer later."""
-        if not self._waiting and not self.owed:
-            self._look_at = Micros(now + self.sign_every)
+        if self.deadline == NEVER:
+            self.deadline = Micros(now + self.sign_every)
         self.owed[key] = (peer, now)
+
+    def answered(self, key: Hashable) -> bool:
+        """This node has answered, or no peer waits for it. Returns whether it owed that answer."""
+        is_owed = self.owed.pop(key, None) is not None
+        if not self._waiting and not self.owed:
+            self.deadline = NEVER
+        return is_owed
 
     # -------------------------------------------------------------------------- links
 
@@ -253,7 +261,10 @@ class Outstanding:
         """Returns the parts of peers that have said nothing for too long."""
         if now < self.deadline:
             return []
-        self._look_at = Micros(now + self.sign_every)
+        if not self._waiting and not self.owed:
+            self.deadline = NEVER
+            return []
+        self.deadline = Micros(now + self.sign_every)
         put_off, self._put_off = self._put_off, {}
         for (peer, key), part in put_off.items():
             if self.find(peer, key) is part and key not in self.links[peer].kept:

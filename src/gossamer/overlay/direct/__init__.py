@@ -1,1 +1,3 @@
-"""``route = direct``: publishers know the filters of those who want a topic, match at the source, and send each node its part."""
+"""``route = direct``: publishers know the filters of all nodes that want a topic, match, and send
+each node its part.
+"""

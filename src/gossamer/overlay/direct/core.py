@@ -1,27 +1,34 @@
-"""Direct: one hop from the publisher to each node that wants something of a batch, and nothing to anybody else.
+"""Direct: one hop from the publisher to each node that wants events of a batch, and to no other
+node.
 
-A publisher *watches* the nodes whose interest records say that they take a topic this way: they tell it their filters, and every
-change (told.py). It matches a batch against all of them (plan.py) and sends each node its *portions*; who has taken one says how
-many subscriptions took each event. The receipt is complete when all have. What was meant for one of a group, and its node did not
-take or is dead, goes to another.
+A publisher *watches* the nodes whose interest records say that they take a topic this way: they
+tell it their filters, and every change (told.py). It matches a batch against all filters (plan.py)
+and sends each node its *portions*. A node that has taken a portion answers how many subscriptions
+took each event (received.py). The receipt is complete when all nodes have answered. Events for a
+group that a member did not take, or whose node is dead, go to another member.
 
 A publisher waits for the answer until the node is no longer a member, or has said nothing for long
 though its link is up (overlay/delivery/outstanding.py). Then the node is cut off, and ``left_out``
-hears which events were completed without it. A portion is sent once over a link, and again over a new
-link, or when its node had no room for it. So what waits in a queue, or for a slow consumer, is not
-sent twice.
+hears which events were completed without it. A portion is sent once over a link, and again over a
+new link, or when its node had no room for it. So what waits in a queue, or for a slow consumer, is
+not sent twice.
 
-A batch waits while the filters of some node are not known. So a subscription is found by every batch from the moment at which every
-live node knows that this node takes the topic this way, and every publisher that watches has its filter.
+A batch waits while the filters of a node are not known. So every batch finds a subscription from
+the moment at which every live node knows that this node takes the topic this way, and every
+publisher that watches has its filter.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from typing import Any, Protocol, cast
 
-from gossamer.filters import loops
+import msgspec
+
+from gossamer.filters import Filter, loops
 from gossamer.filters.packed import Packed
+from gossamer.filters.tree import TRUE
 from gossamer.machine import (
     MILLISECOND,
     NEVER,
@@ -45,7 +52,6 @@ from gossamer.overlay.batch import (
 )
 from gossamer.overlay.delivery.engine import Arrive, Complete, LeftOut
 from gossamer.overlay.delivery.outstanding import PATIENCE, Outstanding, Part
-from gossamer.overlay.direct.flight import Flight, Source, Taker
 from gossamer.overlay.direct.messages import (
     DirectMessage,
     Holding,
@@ -56,120 +62,199 @@ from gossamer.overlay.direct.messages import (
     Wanted,
     Watch,
 )
-from gossamer.overlay.direct.plan import Payload, Plan
+from gossamer.overlay.direct.plan import Payload, Plan, Row
 from gossamer.overlay.direct.reading import Reading
-from gossamer.overlay.direct.received import BatchPart, Received
+from gossamer.overlay.direct.received import Received
 from gossamer.overlay.direct.told import Told
-from gossamer.trace import Rejected, hex_peer
+from gossamer.trace import Dropped, Rejected, hex_peer
 
 AGAIN = Micros(250 * MILLISECOND)
-DIAL_AGAIN = Micros(SECOND)  # a node that owes an answer and has no link
-IDLE = Micros(60 * SECOND)  # a topic on which nothing is published: nobody is watched for it
-EXPECTED_MAX = 256  # topics for which others are watched though nothing has been published
-WANTS_MAX = 2_000_000  # filters of others that are kept; who tells more gets everything
-WANTS_CHARACTERS = 256 << 20  # and of their texts
-WANTS_EACH = 1 << 17  # of one node on one topic, twice what an honest one tells
-_ALL, _UNSAID = (
-    -1,
-    -2,
-)  # numbers of what such a node is taken to want, and one that does not say what
+# The time to the next call to a node that owes an answer and has no link.
+DIAL_AGAIN = Micros(SECOND)
+# After this time without a publication on a topic, no node is watched for it.
+IDLE = Micros(60 * SECOND)
+# The most topics for which nodes are watched though nothing has been published.
+EXPECTED_MAX = 256
+# The most filters of others that are kept, and the most characters of their texts. A node that
+# tells more gets everything.
+WANTS_MAX = 2_000_000
+WANTS_CHARACTERS = 256 << 20
+# The most filters of one node on one topic: twice as many as an honest node tells.
+WANTS_EACH = 1 << 17
+# The number of the wish of such a node, and of a node that does not say its wishes. Both wish for
+# everything.
+_ALL, _UNSAID = -1, -2
 
 
-class Members(Protocol):
+class DirectView(Protocol):
     def takers(self, topic: str) -> list[Peer]:
-        """Who takes a topic this way, this node included."""
+        """The nodes that take a topic this way, this node included."""
 
     def address(self, peer: Peer) -> str | None:
-        """Where a member can be reached; None: it is no member."""
+        """The address of a member. None means that the peer is no member."""
 
     def hash(self, topic: str) -> int: ...
+
+    def packed(self, topic: str) -> Packed:
+        """How the topic's events are encoded, by its present schema."""
 
     @property
     def version(self) -> int:
         """Counts changes of what ``takers`` says that the view does not tell."""
 
 
+class Taker:
+    """The wishes of one node on one topic, as far as this node knows them."""
+
+    __slots__ = ("asked_at", "epoch", "have", "latest", "session", "since", "wants")
+
+    def __init__(self, session: int, since: Micros) -> None:
+        self.session = session
+        # Since when it has said nothing over a link, by the clock that stands while this node
+        # sleeps.
+        self.since = since
+        self.epoch = self.have = 0
+        # The number of its last change; -1: it has not said anything yet.
+        self.latest = -1
+        self.wants: dict[int, tuple[str, str]] = {}
+        self.asked_at = NEVER
+
+    @property
+    def is_ready(self) -> bool:
+        return self.have == self.latest
+
+
+class PublishedTopic:
+    """A topic that is published here."""
+
+    def __init__(self, name: str, hash: int, packed: Packed) -> None:
+        self.name, self.hash, self.packed = name, hash, packed
+        self.takers: dict[Peer, Taker] = {}
+        self.plan: Plan | None = None
+        # Batches that wait until all filters are known.
+        self.held: deque[Flight] = deque()
+        # The view by which ``takers`` are the right ones.
+        self.seen = (-1, 0)
+        # Whether the filters of all takers are known, by that view.
+        self.is_known = False
+        self.used = Micros(0)
+
+
+class Flight:
+    """A batch of ours on its way."""
+
+    __slots__ = (
+        "batch", "each", "most", "parts", "payload", "sending", "source", "total", "tried",
+        "waiting",
+    )  # fmt: skip
+
+    def __init__(self, source: PublishedTopic, batch: Batch, payload: Payload) -> None:
+        self.source, self.batch, self.payload = source, batch, payload
+        # While more portions are about to go, the batch is not done, though none waits.
+        self.sending = 0
+        # Portions without an answer.
+        self.waiting = 0
+        # The number of portions that each node was sent.
+        self.parts: dict[Peer, int] = {}
+        # How many subscriptions took all events alike, and beside them how many took each event,
+        # once a node has told them apart. No number is larger than ``most``.
+        self.each = 0
+        self.total: list[int] = []
+        self.most = 0
+        # By group and offset: the members that did not take the event.
+        self.tried: dict[tuple[str, int], list[Peer]] = {}
+
+
 class Direct:
-    """The machine. Its effects go to ``out``. ``told.laid``: what is laid."""
+    """The machine. Its effects go to ``out``, and the subscriptions that were laid are in
+    ``told.laid``.
+    """
 
     def __init__(
         self,
         me: Peer,
         epoch: int,
-        members: Members,
+        view: DirectView,
         arrive: Arrive,
         complete: Complete,
         left_out: LeftOut,
         out: list[Effect],
     ) -> None:
-        self.me, self.members = me, members
+        self.me, self.view = me, view
         self.told = Told(epoch)
         self._complete, self._left_out = complete, left_out
         self.out = out
         self.outstanding = Outstanding(out, _key, lambda key: Holding(*key[1:]))
         self.links = self.outstanding.links
         self._received = Received(me, arrive, out, self.outstanding)
-        self._sources: dict[str, Source] = {}
-        self._by_hash: dict[int, Source] = {}
+        self._sources: dict[str, PublishedTopic] = {}
+        self._by_hash: dict[int, PublishedTopic] = {}
         self._flights: dict[tuple[int, int], Flight] = {}
-        self._own: dict[tuple[int, int, int], Part] = {}  # of ours, while our owner has them
+        # Portions of this node's own batches for itself, while its owner has them.
+        self._own: dict[tuple[int, int, int], Part] = {}
         self._dialled: dict[Peer, Micros] = {}
-        self._dial_at: Micros = NEVER  # when to dial nodes that owe an answer and have no link
-        self._view = 0  # counts changes of the view
-        self._look_at: Micros = (
-            NEVER  # whether a batch need not wait any longer, and whom to ask again
-        )
+        # When to dial nodes that owe an answer and have no link.
+        self._dial_at: Micros = NEVER
+        # Counts changes of the view.
+        self._changes = 0
+        # When to look whether a batch need not wait any longer, and which nodes to ask again.
+        self._look_at: Micros = NEVER
         self._idle_at: Micros = NEVER
-        self._wants = self._characters = 0  # filters of others that are kept, and their texts
+        # The filters of others that are kept, and the characters of their texts.
+        self._wants = self._characters = 0
         self._reading = Reading()
         self._sessions = 0
 
-    # ------------------------------------------------------------------ what is known
+    # ------------------------------------------------------------------ facts
 
     @property
     def deadline(self) -> Micros:
         return min(
-            self._dial_at, self._look_at, self._idle_at, self.told.deadline, self.outstanding.deadline,
-            self._reading.deadline,
+            self._dial_at, self._look_at, self._idle_at,
+            self.told.deadline, self.outstanding.deadline, self._reading.deadline,
         )  # fmt: skip
 
     @property
     def remembered(self) -> int:
-        """Portions in the deduplication tables."""
+        """Portions in the once-only table."""
         return self._received.remembered
 
     @property
     def watched(self) -> int:
-        """Filters of others that are known here."""
+        """The number of filters of others that are known here."""
         return self._wants
-
-    @property
-    def resent(self) -> int:
-        return self.outstanding.sent_again
 
     def needs(self, peer: Peer) -> bool:
         return self.outstanding.waits_for(peer)
 
     def _awake(self, now: Micros) -> Micros:
-        """A clock for others' silence: it stands while this node is too busy to hear them."""
+        """A clock for the silence of others. It stands while this node is too busy to hear them."""
         return Micros(now - self.outstanding.overslept)
 
     # ------------------------------------------------------------------ subscribing
 
-    def subscribe(self, number: int, topic: str, text: str, group: str, now: Micros) -> None:
-        new = self.told.subscribe(number, self.members.hash(topic), text, group, now)
+    def subscribe(self, number: int, topic: str, filter: Filter, group: str, now: Micros) -> None:
+        weakened = filter.weakened
+        text = "" if weakened.tree == TRUE else weakened.text
+        new = self.told.subscribe(number, self.view.hash(topic), text, group, now)
         source = self._sources.get(topic)
         if new is not None and source is not None and source.plan is not None:
             source.plan.want(self.me, *new)
 
-    def unsubscribe(self, number: int, topic: str, now: Micros) -> None:
-        gone = self.told.unsubscribe(number, now)
-        source = self._sources.get(topic)
+    def unsubscribe(self, number: int, now: Micros) -> None:
+        hash, gone = self.told.unsubscribe(number, now)
+        source = self._by_hash.get(hash)
         if gone is not None and source is not None and source.plan is not None:
             source.plan.drop(self.me, gone)
 
+    def take_laid(self) -> list[int]:
+        laid, self.told.laid = self.told.laid, []
+        return laid
+
     def renew(self, now: Micros) -> None:
-        """Others had taken this node for dead: they do not tell it of changes any more, so what it knows is worth nothing."""
+        """Others had taken this node for dead. They do not tell it of changes any more, so it asks
+        all of them again.
+        """
         self.told.renew(now)
         for source in self._sources.values():
             self._forget(source, list(source.takers))
@@ -178,28 +263,43 @@ class Direct:
 
     # ------------------------------------------------------------------- publishing
 
-    def expect(self, topic: str, packed: Packed, now: Micros) -> None:
-        """Something will perhaps be published soon: whoever takes the topic is asked for its filters before that waits for them."""
+    def expect(self, topic: str, now: Micros) -> None:
+        """This node will perhaps publish soon.
+
+        The nodes that take the topic are asked for their filters now, so that no batch waits.
+        """
         if topic in self._sources or len(self._sources) < EXPECTED_MAX:
-            self._source(topic, packed, now)
+            self._source(topic, now)
             self._look_at = now
 
-    def _source(self, topic: str, packed: Packed, now: Micros) -> Source:
-        source = self._sources.get(topic)
+    def _source(self, topic: str, now: Micros) -> PublishedTopic:
+        source, packed = self._sources.get(topic), self.view.packed(topic)
         if source is None:
-            hash = self.members.hash(topic)
-            source = self._sources[topic] = self._by_hash[hash] = Source(topic, hash, packed)
+            hash = self.view.hash(topic)
+            source = self._sources[topic] = self._by_hash[hash] = PublishedTopic(
+                topic, hash, packed
+            )
         if source.packed is not packed:
             source.packed, source.plan = packed, None
             for other in self._flights.values():
-                if other.source is source:  # as events of the longer schema
+                # The events are read by the longer schema.
+                if other.source is source:
                     other.payload = Payload(other.batch, packed)
         source.used = now
         self._idle_at = min(self._idle_at, Micros(now + IDLE))
         return source
 
-    def publish(self, batch: Batch, payload: Payload, packed: Packed, now: Micros) -> None:
-        source = self._source(batch.topic, packed, now)
+    def publish(self, batch: Batch, now: Micros, rows: list[Row] | None = None) -> None:
+        """``rows`` are the batch's rows, decoded, if the caller has them."""
+        source = self._source(batch.topic, now)
+        try:
+            payload = Payload(batch, source.packed, rows)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+            # An earlier life published it, when the topic had another schema. Nobody takes it.
+            reason = f"events on {batch.topic!r}: {error}"
+            self.out.append(Note(Dropped("event", batch.count, reason)))
+            self._complete(batch.incarnation, batch.first, (0,) * batch.count)
+            return
         flight = self._flights[batch.incarnation, batch.first] = Flight(source, batch, payload)
         if source.held or not self._is_ready(source, now):
             source.held.append(flight)
@@ -207,14 +307,14 @@ class Direct:
         else:
             self._launch(flight, now)
 
-    def _is_ready(self, source: Source, now: Micros) -> bool:
-        """Whether the filters of all who take the topic are known; who is not known is asked."""
-        view = (self._view, self.members.version)
+    def _is_ready(self, source: PublishedTopic, now: Micros) -> bool:
+        """Whether the filters of all nodes that take the topic are known. The others are asked."""
+        view = (self._changes, self.view.version)
         if source.seen == view:
             if source.is_known:
                 return True
         else:
-            wanted = dict.fromkeys(self.members.takers(source.name))
+            wanted = dict.fromkeys(self.view.takers(source.name))
             wanted.pop(self.me, None)
             self._forget(source, [peer for peer in source.takers if peer not in wanted], tell=True)
             for peer in wanted:
@@ -228,31 +328,38 @@ class Direct:
                 if peer not in self.links:
                     taker.since = self._awake(now)
                 elif self._awake(now) - taker.since >= PATIENCE:
-                    # Others need not wait: it gets everything. It may be only busy; to cut it off would lose events.
+                    # It gets everything, so that the others need not wait. It may only be busy, and
+                    # to cut it off would lose events.
                     taker.since = self._awake(now)
-                    self.out.append(Note(Rejected(hex_peer(peer), "does not say what it wants")))
+                    self.out.append(Note(Rejected(hex_peer(peer), "does not tell its filters")))
                     self._want(source, peer, taker, (_UNSAID, "", ""), now)
                 source.is_known = False
                 ready = ready and _UNSAID in taker.wants
-                # It may not know this node as a member yet, and answers only members: so it is asked again.
+                # It answers only members, and may not know yet that this node is one. So it is
+                # asked again.
                 if taker.asked_at == NEVER or taker.asked_at + AGAIN <= now:
                     taker.asked_at = now
                     self._say(peer, Watch(source.hash, taker.epoch, taker.have, taker.session), now)
         return ready
 
     def _launch(self, flight: Flight, now: Micros) -> None:
-        batch, payload = flight.batch, flight.payload
+        batch, payload, plan = flight.batch, flight.payload, flight.source.plan
+        if plan is None:
+            plan = self._plan(flight.source, now)
         flight.sending += 1
-        for peer, group, places in self._plan(flight.source, now).shares(payload, batch.first):
-            self._send(
-                flight, peer, group, tuple(places or ()), payload.cut(places), now
-            )  # no offsets: all of them
+        for peer, group, places in plan.shares(payload, batch.first):
+            # Without offsets it is the whole batch.
+            rows = batch.rows if places is None else payload.cut(places)
+            self._send(flight, peer, group, tuple(places or ()), rows, now)
         flight.sending -= 1
-        payload.rest()
-        self._maybe_finish(flight)
+        # Every row has been looked at, and is seldom looked at again. The next batch finds their
+        # memory still in the cache.
+        payload.found = None
+        if not flight.waiting:
+            self._finish(flight)
 
-    def _plan(self, source: Source, now: Micros) -> Plan:
-        """What everybody wants of the topic, by its present schema."""
+    def _plan(self, source: PublishedTopic, now: Micros) -> Plan:
+        """The filters of all nodes on the topic, by its present schema."""
         if source.plan is None:
             source.plan = plan = Plan(source.packed)
             for peer, taker in source.takers.items():
@@ -276,11 +383,13 @@ class Direct:
         number = flight.parts.get(peer, 0)
         flight.parts[peer] = number + 1
         whole = 0 if offsets else batch.count
+        region = offsets or range(whole)
         message = Portion(
-            batch.topic, self.me, batch.incarnation, batch.first, number, batch.floor, offsets, group, rows, whole
+            batch.topic, self.me, batch.incarnation, batch.first, number, batch.floor, offsets,
+            group, rows, whole,
         )  # fmt: skip
         key = (batch.incarnation, batch.first, number)
-        part = Part(peer, key, message, message.places, flight)
+        part = Part(peer, key, message, region, flight)
         flight.waiting += 1
         if peer == self.me:
             self._own[key] = part
@@ -298,7 +407,8 @@ class Direct:
         if matched:
             flight.most += max(matched)
             if len(matched) == 1 and type(part.region) is range:
-                flight.each += matched[0]  # of the whole batch
+                # The number is that of every event of the batch.
+                flight.each += matched[0]
             else:
                 flight.total = flight.total or [0] * flight.batch.count
                 loops.tally(flight.total, part.region, matched)
@@ -313,19 +423,20 @@ class Direct:
             ]
             if left:
                 self._choose_again(flight, part.peer, group, left, now)
-        self._maybe_finish(flight)
+        if not flight.waiting and not flight.sending:
+            self._finish(flight)
 
     def _choose_again(
         self, flight: Flight, peer: Peer, group: str, offsets: Sequence[int], now: Micros
     ) -> None:
-        """A member of a group did not take these: another one may."""
+        """A member of a group did not take these events. Another member may."""
         plan = self._plan(flight.source, now)
         members: dict[Peer, list[int]] = {}
         for offset in offsets:
             tried = flight.tried.setdefault((group, offset), [])
             tried.append(peer)
             other = plan.chosen(
-                group, flight.payload.rows[offset], flight.batch.first + offset, tried
+                group, flight.payload.rows()[offset], flight.batch.first + offset, tried
             )
             if other is not None:
                 members.setdefault(other, []).append(offset)
@@ -334,13 +445,10 @@ class Direct:
             self._send(flight, other, group, tuple(several), flight.payload.cut(several), now)
         flight.sending -= 1
 
-    def _maybe_finish(self, flight: Flight) -> None:
+    def _finish(self, flight: Flight) -> None:
+        """No portion waits for an answer any more."""
         batch = flight.batch
-        if (
-            not flight.waiting
-            and not flight.sending
-            and self._flights.pop((batch.incarnation, batch.first), None) is not None
-        ):
+        if self._flights.pop((batch.incarnation, batch.first), None) is not None:
             told = tuple(flight.total)
             total = added(told, (flight.each,)) if told and flight.each else told or (flight.each,)
             if flight.most > MATCHED_MAX:
@@ -358,9 +466,8 @@ class Direct:
         elif kind is Holding:
             self._holding(sender, message, now)  # type: ignore[arg-type]
         elif kind is Watch:
-            if (
-                self.members.address(sender) is not None
-            ):  # else nobody would tell us that it is dead; it asks again
+            # Only members are told, because the view says when a member is dead. Others ask again.
+            if self.view.address(sender) is not None:
                 answer = self.told.watch(sender, message, now)  # type: ignore[arg-type]
                 if answer is not None:
                     self.out.append(Send((sender,), answer))
@@ -400,15 +507,16 @@ class Direct:
                     taker.asked_at, self._look_at = NEVER, now
         elif state is LinkState.DOWN or state is LinkState.CUT:
             self.told.unlinked(peer, now)
-        if state is LinkState.CUT:  # for cause: no receipt waits for it
+        if state is LinkState.CUT:
+            # It was cut off for cause, so no receipt waits for it.
             self._give_up(peer, now, is_alive=True)
 
     def refused(self, peer: Peer, message: DirectMessage, now: Micros) -> None:
         self.outstanding.refused(peer, message)
 
     def view_changed(self, now: Micros) -> None:
-        """Somebody came, or takes topics by other ways than before."""
-        self._view += 1
+        """A node came, or takes topics by other routes than before."""
+        self._changes += 1
         if self._sources:
             self._look_at = min(self._look_at, now)
 
@@ -433,22 +541,26 @@ class Direct:
                 self._left_out(left, now)
             self._answered(part, (), now)
 
-    def took(self, key: BatchPart, matched: tuple[int, ...], now: Micros) -> None:
+    def took(self, key: tuple[int, ...], matched: tuple[int, ...], now: Micros) -> None:
         """The owner has taken a portion whose count it did not know at once."""
-        if key[0] == self.me:
-            part = self._own.pop(key[1:], None)
+        publisher, incarnation, first, number = key
+        if publisher == self.me:
+            part = self._own.pop((incarnation, first, number), None)
             if part is not None:
                 self._answered(part, matched, now)
             return
-        self._received.took(key, matched)
+        self._received.took((publisher, incarnation, first, number), matched)
 
     # ------------------------------------------------------------------ publishers' side
 
     def _taken(self, sender: Peer, message: Taken, now: Micros) -> None:
-        part = self.outstanding.find(sender, _key(message))
+        link = self.links.get(sender)
+        key = message.incarnation, message.first, message.part
+        part = link.parts.get(key) if link is not None else None
         if part is None:
-            return  # late or repeated: counted already
-        matched = joined(message.matched, message.dropped)
+            # It is late or repeated, and has been counted.
+            return
+        matched = joined(message.matched, message.dropped) if message.dropped else message.matched
         if matched is None or (len(matched) > 1 and len(matched) != len(part.region)):
             self.out.append(Note(Rejected(hex_peer(sender), "report for another number of events")))
             return
@@ -481,7 +593,7 @@ class Direct:
                 source.plan.forget(sender)
         is_next = taker.epoch == message.epoch and taker.have == message.base
         if not is_late and is_next and message.base <= message.version <= message.latest:
-            # The plan is made now, a part at a time, and not all at once with the first batch.
+            # The plan takes each part now, and not all of them with the first batch.
             self._plan(source, now)
             for change in message.changes:
                 self._want(source, sender, taker, change, now)
@@ -496,7 +608,9 @@ class Direct:
         if taker.is_ready and source.held:
             self._look_at = now
 
-    def _want(self, source: Source, peer: Peer, taker: Taker, change: Want, now: Micros) -> None:
+    def _want(
+        self, source: PublishedTopic, peer: Peer, taker: Taker, change: Want, now: Micros
+    ) -> None:
         number, text, group = change
         known = taker.wants.pop(number, None)
         if known is not None:
@@ -521,7 +635,12 @@ class Direct:
             self._read(source, source.plan, peer, (number, text, group), now)
 
     def _read(
-        self, source: Source, plan: Plan, peer: Peer, wish: tuple[int, str, str], now: Micros
+        self,
+        source: PublishedTopic,
+        plan: Plan,
+        peer: Peer,
+        wish: tuple[int, str, str],
+        now: Micros,
     ) -> None:
         """Enters a filter into the plan. One that must wait is taken to pass everything."""
         number, text, group = wish
@@ -545,7 +664,7 @@ class Direct:
         self._characters -= sum(len(text) + len(group) for text, group in taker.wants.values())
 
     def _look(self, now: Micros) -> None:
-        """Let batches go whose filters are all known; ask again for those that are not."""
+        """Sends the batches whose filters are all known, and asks again for the other filters."""
         self._look_at = NEVER
         for source in self._sources.values():
             ready = self._is_ready(source, now)
@@ -564,7 +683,7 @@ class Direct:
             else:
                 self._idle_at = min(self._idle_at, Micros(max(source.used, now) + IDLE))
 
-    def _forget(self, source: Source, peers: list[Peer], *, tell: bool = False) -> None:
+    def _forget(self, source: PublishedTopic, peers: list[Peer], *, tell: bool = False) -> None:
         for peer in peers:
             taker = source.takers.pop(peer)
             self._drop_wants(taker)
@@ -583,12 +702,12 @@ class Direct:
             self._dial(peer, now)
 
     def _dial(self, peer: Peer, now: Micros) -> None:
-        address = self.members.address(peer)
+        address = self.view.address(peer)
         if address and now - self._dialled.get(peer, Micros(-AGAIN)) >= AGAIN:
             self._dialled[peer] = now
             self.out.append(Dial(address, peer))
 
 
 def _key(message: Any) -> tuple[int, int, int]:
-    """Which portion of ours a message is, or is about."""
+    """The portion of this node that a message is, or is about."""
     return message.incarnation, message.first, message.part

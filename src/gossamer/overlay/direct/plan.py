@@ -1,10 +1,12 @@
-"""Which rows go to whom: the filters of all who take a topic, matched together at the source.
+"""The plan of a topic: which rows go to which nodes. The publisher matches all filters together.
 
-A node gets a row if one of its filters passes it, once; of a group, one node whose filter passes it. Which one is drawn by the
-event's number, the same one each time it is asked, so a publisher that comes back after a crash asks the same member again.
+A node gets a row once if one of its filters passes the row. Of a group, one node gets the row whose
+filter passes it. That node is drawn by the number of the event, and the draw is always the same. So
+a publisher that comes back after a crash asks the same member again.
 
-A handful of filters are tried one by one, or, where the few attributes that they look at have few values, once for each value
-(``_Memory``); more of them go through an index (filters/index.py), where NumPy is there. Events that were published as columns are
+A few filters are tried one by one. If they look at few attributes and these have few values, the
+answer for each value is remembered (``_Memory``). If there are more filters, and NumPy is
+installed, they go through an index (filters/index.py). Events that were published as columns are
 matched, cut and sent as columns.
 """
 
@@ -25,83 +27,86 @@ from gossamer.filters.packed import Packed
 from gossamer.machine import Peer
 from gossamer.overlay.batch import Batch
 
-FEW = 24  # filters that are tried one by one,
-FEWEST = 3  # or so many, where there are rows enough and NumPy is loaded
+# Up to this number, filters are tried one by one.
+FEW = 24
+# The same for batches of at least ``ROWS_MANY`` rows, if NumPy is loaded.
+FEWEST = 3
 ROWS_MANY = 512
-MANY = 2048  # filters for which NumPy is loaded at once;
-TRIED_MANY = 1_000_000  # for fewer, once so many have been tried on rows: that took about as long as loading it does
+# From this number of filters on, NumPy is loaded at once. With fewer filters, it is loaded once
+# evaluating them on rows ``TRIED_MANY`` times has cost as much as loading NumPy.
+MANY = 2048
+TRIED_MANY = 1_000_000
 CACHED = 65_536
 MASKS_MAX = 1024
-MEMORY_FROM = 3  # nodes with filters: with fewer, trying them is faster
+# With fewer nodes that have filters, trying the filters is faster than remembering answers.
+MEMORY_FROM = 3
 MEMORY_ATTRIBUTES = 3
-MEMORY_MAX = 4096  # values that are remembered; where they are more, or come once only, the filters are tried
-MEMORY_BYTES = 16 << 20  # of batches that brought new ones: texts may be long
-GONE_MANY = 4096  # filters of the index that are wanted no longer, before it is laid out anew
+# The most values that are remembered. If there are more, or each comes once, the filters are tried.
+MEMORY_MAX = 4096
+# The bytes of batches that brought new values, because texts may be long.
+MEMORY_BYTES = 16 << 20
+# This number of the index's filters may be wanted no longer before the index is laid out anew.
+GONE_MANY = 4096
 HAS_NUMPY = find_spec("numpy") is not None
 _SPREAD, _MASK = 0x9E3779B97F4A7C15, 2**64 - 1
 
 Row = tuple[Any, ...]
 _encoder = msgspec.msgpack.Encoder()
 Share = tuple[Peer, str, Sequence[int] | None]
-"""Who, for which group, and the places of the rows; None: all."""
+"""A node, the group that the rows are for, and the places of the rows; None: all."""
 
 
 class Payload:
-    """The events of a batch: as rows, as columns, or both, whatever is asked for. Raises msgspec.DecodeError if it is neither."""
+    """The events of a batch as rows, as columns, or both.
 
-    __slots__ = ("_batch", "_cutter", "_packed", "_record", "_rows", "count")
+    Raises a msgspec.DecodeError if they are neither.
+    """
+
+    __slots__ = ("_batch", "_cutter", "_packed", "count", "found", "record")
 
     def __init__(self, batch: Batch, packed: Packed, rows: list[Row] | None = None) -> None:
-        self._batch, self._packed, self._rows = batch, packed, rows
+        self._batch, self._packed = batch, packed
         self.count = batch.count
         self._cutter: loops.Cutter | None = None
-        self._record: Any = (
-            packed.columns(batch.rows, batch.count) if rows is None and batch.is_columns else None
-        )
-        if rows is None and self._record is None:
-            self._rows = packed.decode(batch.rows)
+        # The rows, while they are at hand.
+        self.found = rows
+        # The record batch; None if the events were published as rows.
+        self.record: Any = None
+        if rows is None:
+            if batch.is_columns:
+                self.record = packed.columns(batch.rows, batch.count)
+            else:
+                self.found = packed.decode(batch.rows)
 
     @property
     def size(self) -> int:
-        """Of the events in bytes, as they were published."""
+        """The bytes of the events, as they were published."""
         return len(self._batch.rows)
 
-    @property
-    def record(self) -> Any:
-        """The record batch; None if the events were published as rows."""
-        return self._record
-
-    @property
     def rows(self) -> list[Row]:
-        if self._rows is None:
-            batch, record = self._batch, self._record
-            self._rows = (
-                self._packed.decode(batch.rows) if record is None else self._packed.rows(record)
-            )
-        return self._rows
+        if self.found is None:
+            packed, record = self._packed, self.record
+            self.found = packed.decode(self._batch.rows) if record is None else packed.rows(record)
+        return self.found
 
-    def rest(self) -> None:
-        """Every row has been looked at, and is seldom looked at again: the next batch finds their memory still in the cache."""
-        self._rows = None
-
-    def cut(self, places: Sequence[int] | None) -> bytes:
-        """The events at these places, encoded; None: all."""
-        if places is None:
-            return self._batch.rows
-        if self._record is not None:
-            return self._packed.pack(self._record.take(places))
+    def cut(self, places: Sequence[int]) -> bytes:
+        """The events at these places, encoded."""
+        if self.record is not None:
+            return self._packed.pack(self.record.take(places))
         if self._cutter is None:
             self._cutter = loops.Cutter(self._batch.rows)
         found = self._cutter.cut(places)
         if found is None:
-            rows = self.rows
+            rows = self.rows()
             found = _encoder.encode([rows[place] for place in places])
         return found
 
 
 @lru_cache(maxsize=CACHED)
 def understood(text: str, schema: Schema) -> Filter | None:
-    """What a peer says it wants; None: all, for what cannot be read is the subscriber's to judge."""
+    """The filter of a peer's text. None passes all events: the subscriber judges a filter that this
+    node cannot read.
+    """
     try:
         return Filter.parse(text, schema).weakened if text else None
     except FilterError:
@@ -114,7 +119,9 @@ def _score(peer: int, sequence: int) -> int:
 
 
 class _Memory:
-    """Who wants a row, by the values of the attributes that the filters look at: equal values, equal answers."""
+    """The nodes that want a row, by the values of the attributes that the filters look at. Rows
+    with equal values have equal answers.
+    """
 
     def __init__(self, schema: Schema, some: dict[Peer, dict[int, Filter]]) -> None:
         names = dict.fromkeys(
@@ -134,7 +141,10 @@ class _Memory:
         self._new = self._asked = self._bytes = 0
 
     def shares(self, rows: list[Row], size: int) -> list[tuple[Peer, list[int]]]:
-        """The places of the rows, which are of so many bytes together, that each node wants. IndexError: a row is too short."""
+        """The places of the rows that each node wants.
+
+        ``size`` is the number of bytes of all rows. Raises an IndexError if a row is too short.
+        """
         known, before = self._known, len(self._known)
         places = loops.shares(rows, self._where, known, self._takers, len(self._tried))
         if len(known) > before:
@@ -165,23 +175,27 @@ class _Memory:
 
 
 class Plan:
-    """What each node wants, kept as it changes: a change costs the same however many filters there are."""
+    """The filters of each node. A change costs the same for any number of filters."""
 
     def __init__(self, packed: Packed) -> None:
         self._packed = packed
         self._masks: dict[Filter, Any] = {}
-        self._wants: dict[
-            Peer, dict[int, tuple[Filter | None, str]]
-        ] = {}  # by the node's number for it: filter, group
-        self._everything: dict[Peer, int] = {}  # nodes that take all rows, and for how many wants
+        # The filter and the group of each wish, by the node's number for it.
+        self._wants: dict[Peer, dict[int, tuple[Filter | None, str]]] = {}
+        # The nodes that take all rows, with the number of wishes that say so.
+        self._everything: dict[Peer, int] = {}
         self._some: dict[Peer, dict[int, Filter]] = {}
-        self.groups: dict[str, dict[Peer, dict[int, Filter | None]]] = {}  # None: all
-        self._memory: _Memory | None = None  # of ``_some``
-        self._filters = 0  # in it
-        self._tried = 0  # times a filter was asked about a row, or would have been by the index
+        # A filter of None passes all rows.
+        self.groups: dict[str, dict[Peer, dict[int, Filter | None]]] = {}
+        # The remembered answers of ``_some``, and the number of filters in ``_some``.
+        self._memory: _Memory | None = None
+        self._filters = 0
+        # How often a filter was asked about a row, or would have been asked without the index.
+        self._tried = 0
         self._index: Any = None
-        self._ids: dict[tuple[Peer, int], int] = {}  # in the index
-        self._owners = array("q")  # by id: the owner's place in ``_order``
+        # The ids of the filters in the index, and for each id the place of its node in ``_order``.
+        self._ids: dict[tuple[Peer, int], int] = {}
+        self._owners = array("q")
         self._order: dict[Peer, int] = {}
 
     def want(self, peer: Peer, number: int, text: str, group: str) -> None:
@@ -199,10 +213,11 @@ class Plan:
             if self._index is not None:
                 self._enter(peer, number, found)
             elif HAS_NUMPY and self._filters > (FEW if _is_loaded() else MANY):
-                self._lay_out()  # now, and not with the next batch when very many are there
+                # If very many come, the index is laid out now, and not with the next batch.
+                self._lay_out()
 
     def drop(self, peer: Peer, number: int) -> None:
-        """It is wanted no longer, if it was."""
+        """A node wants this no longer, if it did."""
         wants = self._wants.get(peer, {})
         known = wants.pop(number, None)
         if known is None:
@@ -225,18 +240,18 @@ class Plan:
             if self._index is not None:
                 self._index.remove(self._ids.pop((peer, number)))
                 if len(self._owners) > 2 * self._filters + GONE_MANY:
-                    self._index = (
-                        None  # ids are never used twice: it is laid out anew when it is needed
-                    )
+                    # No id is used twice. The index is laid out anew when it is needed.
+                    self._index = None
 
     def forget(self, peer: Peer) -> None:
         for number in list(self._wants.get(peer, ())):
             self.drop(peer, number)
 
     def _uses_index(self, payload: Payload) -> bool:
-        """Whether that is faster; it is laid out when it is first needed."""
-        # Loading NumPy in the middle of a burst would cost more than it saves: a few filters do without unless it is there, and
-        # more of them until they have been tried on many rows. What is remembered is found in half the time.
+        """Whether the index is faster. It is laid out when it is first needed."""
+        # Loading NumPy in the middle of a burst would cost more than it saves. So a few filters do
+        # without the index unless NumPy is loaded, and more filters do until they have been tried
+        # on many rows. Remembered answers are found in half the time.
         if self._filters > FEW:
             self._tried += payload.count * self._filters
             worth_it = (
@@ -248,7 +263,7 @@ class Plan:
         else:
             worth_it = self._filters > FEWEST and payload.count >= ROWS_MANY and _is_loaded()
             if worth_it and payload.record is None:
-                worth_it = not self._remembering.is_worth_it
+                worth_it = not self._remember().is_worth_it
         if not worth_it or not HAS_NUMPY:
             return False
         if self._index is None:
@@ -270,40 +285,50 @@ class Plan:
         self._owners.append(self._order.setdefault(peer, len(self._order)))
 
     def shares(self, payload: Payload, first: int) -> list[Share]:
-        """For the events of a batch, of which the first has this number."""
-        found: list[Share] = [(peer, "", None) for peer in self._everything]
-        if self._uses_index(payload):
+        """Who gets which events of a batch, of which the first has this number."""
+        found: list[Share] = []
+        everything, count = self._everything, payload.count
+        for peer in everything:
+            found.append((peer, "", None))
+        if self._filters > FEWEST and self._uses_index(payload):
             found += self._by_index(payload)
         else:
-            found += [
-                (peer, "", places if len(places) < payload.count else None)
-                for peer, places in (
-                    self._remembered(payload)
-                    if payload.record is None
-                    else self._masked(payload.record)
-                )
-                if places and peer not in self._everything
-            ]
+            if payload.record is not None:
+                some = self._masked(payload.record)
+            elif len(self._some) < MEMORY_FROM:
+                some = []
+                rows = payload.found or payload.rows()
+                for peer, wants in self._some.items():
+                    if len(wants) == 1:
+                        (only,) = wants.values()
+                        some.append((peer, only.passing(rows)))
+                    else:
+                        some.append((peer, _passing(rows, list(wants.values()))))
+            else:
+                some = self._remembered(payload)
+            for peer, places in some:
+                if places and peer not in everything:
+                    found.append((peer, "", places if len(places) < count else None))
         for group in self.groups:
             members: dict[Peer, list[int]] = {}
-            for place, row in enumerate(payload.rows):
+            for place, row in enumerate(payload.rows()):
                 one = self.chosen(group, row, first + place, ())
                 if one is not None:
                     members.setdefault(one, []).append(place)
             found += [(peer, group, places) for peer, places in members.items()]
         return found
 
-    @property
-    def _remembering(self) -> _Memory:
+    def _remember(self) -> _Memory:
         memory = self._memory
         if memory is None:
             memory = self._memory = _Memory(self._packed.schema, self._some)
         return memory
 
     def _remembered(self, payload: Payload) -> Iterable[tuple[Peer, Sequence[int]]]:
-        memory, rows = self._remembering, payload.rows
+        memory, rows = self._remember(), payload.rows()
         if memory.is_worth_it:
-            with contextlib.suppress(IndexError):  # some row is of a shorter schema
+            # An IndexError says that a row is of a shorter schema.
+            with contextlib.suppress(IndexError):
                 return memory.shares(rows, payload.size)
         return [(peer, _passing(rows, list(wants.values()))) for peer, wants in self._some.items()]
 
@@ -319,7 +344,8 @@ class Plan:
                         self._masks.clear()
                     mask = self._masks[each] = compile_mask(each, self._packed)
                 some = mask(record)
-                if some is None:  # all of them
+                # All rows pass.
+                if some is None:
                     passed = None
                     break
                 passed = some if passed is None else passed | some
@@ -330,7 +356,7 @@ class Plan:
 
         count = payload.count
         matches = (
-            self._index.match_rows(payload.rows)
+            self._index.match_rows(payload.rows())
             if payload.record is None
             else self._index.match_columns(payload.record)
         )
@@ -346,7 +372,9 @@ class Plan:
         return found
 
     def chosen(self, group: str, row: Row, sequence: int, tried: Iterable[Peer]) -> Peer | None:
-        """The member of a group that gets this event; None: nobody wants it, or all were tried."""
+        """The member of a group that gets this event. None means that no member wants it, or that
+        all were tried.
+        """
         best, least = None, -1
         for peer, filters in self.groups.get(group, {}).items():
             if peer not in tried and any(

@@ -1,8 +1,8 @@
 """The reading of filters that peers tell: in slices, and with a budget for each peer.
 
 Reading a filter costs one to two microseconds of CPU for each character of its text, whatever the
-text is. So characters are the measure. A peer may have ``BURST`` of them read, and ``RATE`` a second
-after that, and no more than ``SLICE`` at a time, so that events of others are not held up.
+text is. So characters are the measure. A peer may have ``BURST`` of them read, and ``RATE`` a
+second after that, and no more than ``SLICE`` at a time, so that events of others are not held up.
 
 A filter that must wait is taken to pass everything. That is safe, because the subscriber's node
 applies its filters itself; it only costs that node some noise for a while.
@@ -30,7 +30,7 @@ Want = tuple[int, int]
 
 
 class Budget:
-    """What one peer may still have read."""
+    """The characters of one peer that may still be read."""
 
     __slots__ = ("left", "slice", "slice_at")
 
@@ -44,7 +44,7 @@ class Budget:
             self.slice, self.slice_at = SLICE, now
         if self.slice <= 0 or self.left <= 0:
             return False
-        # The last one may be longer than what is left. The next ones wait for it.
+        # The last one may be longer than the budget. The next ones wait for it.
         self.slice -= size
         self.left -= size
         return True

@@ -1,4 +1,4 @@
-"""Portions as a subscriber gets them: each is handed over once, and answered as often as it comes."""
+"""Portions at the subscribing node: each is handed over once, and answered each time it comes."""
 
 from __future__ import annotations
 
@@ -6,29 +6,33 @@ from collections.abc import Mapping, Sequence
 
 from gossamer.filters import loops
 from gossamer.machine import Effect, Micros, Note, Peer, Send
-from gossamer.overlay.batch import WINDOW_MAX, Batch, parted, spread
+from gossamer.overlay.batch import DISCARDED, WINDOW_MAX, Batch, parted, spread
 from gossamer.overlay.delivery.engine import Arrive
 from gossamer.overlay.delivery.lives import Lives
 from gossamer.overlay.delivery.outstanding import Outstanding
 from gossamer.overlay.direct.messages import Holding, Portion, Taken, brief
 from gossamer.trace import Dropped, Duplicate, Rejected, hex_peer
 
-LIVES_MAX = 65_536  # lives of publishers of which something is remembered
-LIVES_EACH = 16  # of one publisher: those that it has used least lately are forgotten
-TAKEN_MAX = (
-    1 << 18
-)  # portions of one life that are remembered; what is more waits until its floor has risen
+# The most lives of publishers that are remembered.
+LIVES_MAX = 65_536
+# The most lives of one publisher. The lives that were unused longest are forgotten.
+LIVES_EACH = 16
+# The most portions of one life that are remembered. Another one waits until its floor has risen.
+TAKEN_MAX = 1 << 18
 
 Alike = tuple[int, int, int, str]
-"""Portions with the same events: publisher, incarnation, first sequence number, group."""
+"""Portions that may have the same events: publisher, incarnation, first sequence number, group."""
 
 BatchPart = tuple[int, int, int, int]
 """A portion: publisher, incarnation, first sequence number, part."""
 
 
 class _Taken:
-    """A portion that was handed over. A publisher that has crashed cuts its batches by the wants of its new life: under the same id
-    other events may come, and the same events under another."""
+    """A portion that was handed over.
+
+    A publisher that has crashed cuts its batches by the wishes that it knows in its new life. So
+    other events may come under the same id, and the same events under another id.
+    """
 
     __slots__ = ("alike", "before", "group", "matched", "places")
 
@@ -36,9 +40,10 @@ class _Taken:
         self, group: str, places: Sequence[int], before: dict[int, int], *alike: Alike
     ) -> None:
         self.group, self.places, self.before = group, places, before
-        # What it, and portions that it has replaced, have in common with others of the batch.
+        # By these, other portions of the batch find it, and the portions that it has replaced.
         self.alike = alike
-        self.matched: tuple[int, ...] | None = None  # the owner has it still
+        # None while the owner still has it.
+        self.matched: tuple[int, ...] | None = None
 
     def took(self, matched: tuple[int, ...]) -> tuple[int, ...]:
         if self.before:
@@ -80,7 +85,7 @@ class Received:
             problem = "no events"
         elif floor > first or first + places[-1] - floor > WINDOW_MAX:
             problem = "events outside their publisher's window"
-        elif not loops.ascends(offsets):
+        elif offsets and not loops.ascends(offsets):
             problem = "events out of order"
         if problem:
             self._out.append(Note(Rejected(hex_peer(sender), problem)))
@@ -100,9 +105,8 @@ class Received:
         if (known is not None and known.matched is None) or (
             shares and any(one.matched is None for one in shares)
         ):
-            self._answer(
-                sender, message, None
-            )  # of an earlier life of the publisher: first that, then what is new
+            # A portion of an earlier life of the publisher is under way, and ends first.
+            self._answer(sender, message, None)
             return
         if known is None and len(life.batches) >= TAKEN_MAX:
             self._put_off(sender, message, f"more than {TAKEN_MAX} portions of one publisher")
@@ -111,7 +115,8 @@ class Received:
         if shares:
             counts = {
                 place: n for one in shares if one.matched
-                for place, n in zip(one.places, spread(one.matched, len(one.places)), strict=True) if n
+                for place, n in
+                zip(one.places, spread(one.matched, len(one.places)), strict=True) if n
             }  # fmt: skip
             before = {place: counts[place] for place in places if place in counts} if counts else {}
         if known is None:
@@ -137,7 +142,9 @@ class Received:
         self._out.append(
             Send(
                 (sender,),
-                Holding(*_id(message)) if matched is None else _taken(*_id(message), matched),
+                Holding(*_id(message))
+                if matched is None
+                else _taken(message.incarnation, message.first, message.part, matched),
             )
         )
 
@@ -149,10 +156,11 @@ class Received:
         now: Micros,
         before: Mapping[int, int] | None = None,
     ) -> tuple[int, ...] | None:
-        """To the owner; how many took each event, or None: that will be said later."""
-        first, offsets = message.first, message.places
+        """Hands it to the owner. Returns the counts, or None if ``took`` will tell them later."""
+        first, offsets = message.first, message.offsets or range(message.count)
         batch = Batch(
-            message.topic, publisher, message.incarnation, first, len(offsets), message.floor, 0, hops, message.rows
+            message.topic, publisher, message.incarnation, first, len(offsets), message.floor, 0,
+            hops, message.rows,
         )  # fmt: skip
         whole = offsets[-1] == len(offsets) - 1
         numbers: Sequence[int] = (
@@ -167,12 +175,15 @@ class Received:
         taken = life.batches.get((first, part)) if life is not None else None
         if taken is not None:
             matched = taken.took(matched)
-        if life is not None and self._outstanding.owed.pop(key, None) is not None:
+        if self._outstanding.answered(key) and life is not None:
             life.under_way -= 1
         self._out.append(Send((Peer(publisher),), _taken(incarnation, first, part, matched)))
 
 
 def _taken(incarnation: int, first: int, part: int, counts: tuple[int, ...]) -> Taken:
+    if len(counts) == 1 and counts[0] < DISCARDED:
+        # This is the usual answer of a node with one subscription.
+        return Taken(incarnation, first, part, counts)
     return Taken(incarnation, first, part, *parted(brief(counts)))
 
 

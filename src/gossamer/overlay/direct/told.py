@@ -1,8 +1,10 @@
-"""The subscriber's side: what this node wants on each topic, and which publishers have been told.
+"""The subscriber's side: this node's wishes on each topic, and the publishers that have been told.
 
-Changes are numbered. Of each filter only its last change is kept (a filter that is no longer wanted is a change too, until all who
-watch have it), so whoever has all up to some number needs only what comes after, and a newcomer starts at nothing. A filter is
-*laid* when everybody who watches has it; who begins to watch later gets it first thing.
+A wish is a filter and a group. Publishers *watch*: they are told of every change of the wishes. The
+changes are numbered, and only the last change of each wish is kept. A wish that has ended is a
+change too, until all watchers have it. So a publisher that has all changes up to a number needs
+only the later ones, and a new one begins with nothing. A wish is *laid* when all watchers have it.
+A publisher that begins to watch later gets it at once.
 """
 
 from __future__ import annotations
@@ -21,11 +23,16 @@ from gossamer.overlay.direct.messages import (
     Watch,
 )
 
-DIAL_AGAIN = Micros(250 * MILLISECOND)  # to a publisher that is to be told and has no link
-WANTS_MAX = 65_536  # different filters that a node tells of a topic; with more, it takes all events and looks for itself
-WATCHED_MAX = 65_536  # topics of which somebody is told
+# The time to the next call to a publisher that lacks a change and has no link.
+DIAL_AGAIN = Micros(250 * MILLISECOND)
+# The most wishes that a node tells of a topic. With more it takes all events, and matches them
+# itself.
+WANTS_MAX = 65_536
+# The most topics that have watchers.
+WATCHED_MAX = 65_536
 
-_Wish = tuple[str, str]  # text and group
+# The text of the filter, and the group.
+_Wish = tuple[str, str]
 
 
 class Watcher:
@@ -33,28 +40,30 @@ class Watcher:
 
     def __init__(self, has: int, session: int) -> None:
         self.has, self.session = has, session
-        self.is_told = False  # over the present link, and its answer is on the way
+        # It was told over the present link, and its answer is on the way.
+        self.is_told = False
 
 
-class Topic:
-    """What this node wants on one topic."""
+class Wishes:
+    """This node's wishes on one topic."""
 
     def __init__(self, versions: Iterator[int]) -> None:
-        self.version = 0  # of its last change
+        # The number of the last change.
+        self.version = 0
         self.numbers = 0
-        self._versions = versions  # of all topics together: a topic that is forgotten and comes back repeats none
-        self.log: dict[
-            int, tuple[int, str | None, str]
-        ] = {}  # number -> version, text, group; in the order of versions
-        self.gone: dict[
-            int, int
-        ] = {}  # those of them that are no longer wanted, and their versions; in the same order
-        self.wishes: dict[
-            _Wish, tuple[int, dict[int, None]]
-        ] = {}  # its number, and the subscriptions that share it
-        self.of: dict[int, _Wish] = {}  # by subscription
+        # All topics share these numbers, so a topic that is forgotten and comes back repeats none.
+        self._versions = versions
+        # By the number of the wish: its version, text and group, in the order of the versions.
+        self.log: dict[int, tuple[int, str | None, str]] = {}
+        # The wishes among these that have ended, with their versions, in the same order.
+        self.gone: dict[int, int] = {}
+        # The number of each wish, and the subscriptions that share it.
+        self.wishes: dict[_Wish, tuple[int, dict[int, None]]] = {}
+        # By the number of the subscription.
+        self.of: dict[int, _Wish] = {}
         self.watchers: dict[Peer, Watcher] = {}
-        self.unlaid: list[tuple[int, int]] = []  # version, subscription
+        # Versions and subscriptions.
+        self.unlaid: list[tuple[int, int]] = []
 
     def change(self, number: int, text: str | None, group: str) -> None:
         self.version = next(self._versions)
@@ -65,11 +74,11 @@ class Topic:
 
     @property
     def everywhere(self) -> int:
-        """The version that everybody who watches has."""
+        """The version that all watchers have."""
         return min((watcher.has for watcher in self.watchers.values()), default=self.version)
 
     def laid(self) -> list[int]:
-        """Subscriptions that everybody who watches has been told of."""
+        """The subscriptions that all watchers have been told of."""
         if not self.unlaid:
             return []
         everywhere = self.everywhere
@@ -81,7 +90,7 @@ class Topic:
         return done
 
     def forget_gone(self) -> None:
-        """What is no longer wanted, and everybody who watches knows it."""
+        """Forgets the wishes that have ended, if all watchers know that."""
         if self.gone:
             everywhere = self.everywhere
             while self.gone and next(iter(self.gone.values())) <= everywhere:
@@ -89,12 +98,11 @@ class Topic:
                 del self.gone[number], self.log[number]
 
     def after(self, has: int) -> tuple[int, tuple[Want, ...]]:
-        """The changes that follow, as many as one message takes; and the version they lead to."""
+        """The changes that follow, up to one message full, and the version that they lead to."""
         changes: list[Want] = []
         version, characters = has, 0
-        later = list(
-            takewhile(lambda one: one[1][0] > has, reversed(self.log.items()))
-        )  # the last ones are the latest
+        # The latest changes are the last ones.
+        later = list(takewhile(lambda one: one[1][0] > has, reversed(self.log.items())))
         for number, (changed, text, group) in reversed(later):
             characters += len(text or "") + len(group)
             if changes and (len(changes) == CHANGES_MAX or characters > CHANGES_CHARACTERS):
@@ -105,27 +113,32 @@ class Topic:
 
 
 class Told:
-    """All topics, by hash. ``laid`` has subscriptions that are laid, for the owner to take."""
+    """The wishes on all topics, by the hash of the topic. The owner takes the subscriptions in
+    ``laid``.
+    """
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
-        self.topics: dict[int, Topic] = {}
+        self.topics: dict[int, Wishes] = {}
         self.laid: list[int] = []
         self.deadline = NEVER
         self._versions = count(1)
-        self._of: dict[int, int] = {}  # topic by subscription
-        self._behind: dict[int, None] = {}  # topics of which somebody may lack something
+        # The topics, by the number of the subscription.
+        self._of: dict[int, int] = {}
+        # Topics of which a watcher may lack a change.
+        self._behind: dict[int, None] = {}
         self._linked: dict[Peer, None] = {}
 
     def subscribe(
         self, number: int, hash: int, text: str, group: str, now: Micros
     ) -> tuple[int, str, str] | None:
-        """Want something; its number, text and group, if nobody here wanted it before."""
-        topic = self.topics.setdefault(hash, Topic(self._versions))
+        """Returns the number, text and group of the wish if it is new."""
+        topic = self.topics.setdefault(hash, Wishes(self._versions))
         if len(text) > FILTER_TEXT_MAX or (
             len(topic.wishes) >= WANTS_MAX and (text, group) not in topic.wishes
         ):
-            text = ""  # all events: what fits is found here
+            # This node gets all events, and matches them itself.
+            text = ""
         wish = (text, group)
         known = topic.wishes.get(wish)
         is_new = known is None
@@ -143,8 +156,10 @@ class Told:
             self._behind[hash], self.deadline = None, now
         return (known[0], *wish) if is_new else None
 
-    def unsubscribe(self, number: int, now: Micros) -> int | None:
-        """Want it no longer; its number, if nobody here does."""
+    def unsubscribe(self, number: int, now: Micros) -> tuple[int, int | None]:
+        """This node wants it no longer. Returns the topic, and the wish's number if no other
+        subscription here shares it.
+        """
         hash = self._of.pop(number)
         topic = self.topics[hash]
         wish = topic.of.pop(number)
@@ -152,16 +167,18 @@ class Told:
         del sharing[number]
         topic.unlaid = [one for one in topic.unlaid if one[1] != number]
         if sharing:
-            return None
+            return hash, None
         del topic.wishes[wish]
         topic.change(known, None, wish[1])
         if topic.watchers:
             self._behind[hash], self.deadline = None, now
         self._settle(topic, hash)
-        return known
+        return hash, known
 
     def renew(self, now: Micros) -> None:
-        """Others had taken this node for dead, and forgotten what it wants: they ask again, and hear all of it."""
+        """Others had taken this node for dead, and forgotten its wishes. They ask again, and hear
+        all of them.
+        """
         for topic in self.topics.values():
             topic.watchers.clear()
             topic.unlaid = [
@@ -171,18 +188,21 @@ class Told:
             self.laid += topic.laid()
 
     def watch(self, sender: Peer, message: Watch, now: Micros) -> Wanted | None:
-        """Somebody watches, or has what it was told; returns what it lacks."""
+        """A publisher watches, or has the changes that it was told. Returns the changes that it
+        lacks.
+        """
         topic = self.topics.get(message.topic)
         if topic is None:
             if len(self.topics) >= WATCHED_MAX:
                 return None
-            topic = self.topics[message.topic] = Topic(self._versions)
+            topic = self.topics[message.topic] = Wishes(self._versions)
         known = message.epoch == self.epoch and message.have <= topic.version
         watcher = topic.watchers.get(sender)
         if watcher is None:
             watcher = topic.watchers[sender] = Watcher(0, message.session)
         elif message.session < watcher.session:
-            return None  # late
+            # It is late.
+            return None
         watcher.session = message.session
         watcher.has = message.have if known else 0
         if known and watcher.has == topic.version:
@@ -200,7 +220,9 @@ class Told:
             self._settle(topic, message.topic)
 
     def gone(self, peer: Peer, now: Micros, *, anew: bool = False) -> None:
-        """A publisher is dead, or has begun ``anew``: then it may have watched before this node heard of that, and is asked."""
+        """A publisher is dead, or has begun ``anew``. Then it may have watched before this node
+        heard of its new life, and it is told again.
+        """
         for hash, topic in list(self.topics.items()):
             watcher = topic.watchers.get(peer)
             if watcher is not None and anew and topic.version:
@@ -212,12 +234,14 @@ class Told:
                 self._settle(topic, hash)
 
     def linked(self, peer: Peer, now: Micros) -> None:
-        """There is a link to somebody: what it lacks need not wait."""
+        """There is a link to a peer, which is told the changes that it lacks at once."""
         self._linked[peer] = None
         self._lost(peer, now)
 
     def unlinked(self, peer: Peer, now: Micros) -> None:
-        """The link is down: what was told, or its answer, may be lost, and is told again over the next one."""
+        """The link is down. The last message or its answer may be lost, so the next link repeats
+        it.
+        """
         self._linked.pop(peer, None)
         self._lost(peer, now)
 
@@ -229,7 +253,9 @@ class Told:
                 watcher.is_told, self.deadline = False, now
 
     def wake(self, now: Micros) -> list[tuple[Peer, Wanted]]:
-        """What those who watch lack, once for each link. A peer without a link is to be dialled."""
+        """The changes that watchers lack, once for each link. A peer without a link is to be
+        dialled.
+        """
         found: list[tuple[Peer, Wanted]] = []
         self.deadline = NEVER
         for hash in list(self._behind):
@@ -250,7 +276,7 @@ class Told:
                     self.deadline = Micros(now + DIAL_AGAIN)
         return found
 
-    def _tell(self, hash: int, topic: Topic, watcher: Watcher) -> Wanted:
+    def _tell(self, hash: int, topic: Wishes, watcher: Watcher) -> Wanted:
         watcher.is_told = True
         self._behind[hash] = None
         version, changes = topic.after(watcher.has)
@@ -258,11 +284,8 @@ class Told:
             hash, self.epoch, watcher.has, version, topic.version, changes, watcher.session
         )
 
-    def _settle(self, topic: Topic, hash: int) -> None:
+    def _settle(self, topic: Wishes, hash: int) -> None:
         topic.forget_gone()
         self.laid += topic.laid()
         if not topic.of and not topic.watchers and not topic.unlaid:
             del self.topics[hash]
-
-
-__all__ = ["Told"]

@@ -79,22 +79,11 @@ class Barriers:
         # The oldest come first.
         self._waves: dict[Key, _Wave] = {}
         # The waves that are not answered yet.
-        self._active: dict[Key, _Wave] = {}
+        self.active: dict[Key, _Wave] = {}
         # By whether all nodes must be settled.
         self._lines = {False: _Line(), True: _Line()}
-
-    @property
-    def deadline(self) -> Micros:
-        least = min(self._lines[False].start_at, self._lines[True].start_at)
-        return (
-            min(least, min(wave.give_up_at for wave in self._active.values()))
-            if self._active
-            else least
-        )
-
-    @property
-    def is_waiting(self) -> bool:
-        return bool(self._active)
+        # It may be too early, because a wave may be over sooner than it would be given up.
+        self.deadline: Micros = NEVER
 
     @property
     def waits_for(self) -> list[Peer]:
@@ -115,6 +104,7 @@ class Barriers:
         line.asked[self._numbers] = (life, version)
         if line.own is None:
             line.start_at = min(line.start_at, now)
+            self.deadline = min(self.deadline, now)
         return self._numbers
 
     def receive(self, sender: Peer, message: Barrier | Reached, now: Micros) -> list[Effect]:
@@ -146,7 +136,8 @@ class Barriers:
         others = {
             peer: None for peer in self._neighbours() if peer != sender and peer != message.origin
         }
-        wave = self._waves[key] = self._active[key] = _Wave(message, sender, others, now)
+        wave = self._waves[key] = self.active[key] = _Wave(message, sender, others, now)
+        self.deadline = min(self.deadline, wave.give_up_at)
         return effects + self._pass_on(wave) + self._maybe_answer(wave, now)
 
     def _pass_on(self, wave: _Wave) -> list[Effect]:
@@ -168,7 +159,7 @@ class Barriers:
         mine = self._view.members[self._me].spread
         answer = (wave.total + mine) & _MASK
         wave.is_answered = True
-        self._active.pop((Peer(barrier.origin), barrier.number), None)
+        self.active.pop((Peer(barrier.origin), barrier.number), None)
         if wave.parent is not None:
             return [Send((wave.parent,), Reached(barrier.origin, barrier.number, answer))]
         self._came_back(wave, answer, now)
@@ -190,11 +181,12 @@ class Barriers:
                 self.done.append(number)
         if line.asked:
             line.start_at = Micros(now if is_reached else now + RETRY)
+            self.deadline = min(self.deadline, line.start_at)
 
     def changed(self, peer: Peer, now: Micros) -> list[Effect]:
         """The record of a peer is new here, so waves of that origin may go on."""
         effects: list[Effect] = []
-        for (origin, _), wave in list(self._active.items()):
+        for (origin, _), wave in list(self.active.items()):
             if origin == peer:
                 effects += self._maybe_answer(wave, now)
         return effects
@@ -202,24 +194,24 @@ class Barriers:
     def settled(self, now: Micros) -> list[Effect]:
         """Receipts are complete, so waves that waited for them may go on."""
         effects: list[Effect] = []
-        for wave in [wave for wave in self._active.values() if wave.mark is not None]:
+        for wave in [wave for wave in self.active.values() if wave.mark is not None]:
             effects += self._maybe_answer(wave, now)
         return effects
 
     def closed(self, peer: Peer, now: Micros) -> list[Effect]:
         """A link is down, or its peer is dead: no answer comes over it. The sum shows the gap."""
         effects: list[Effect] = []
-        for key, wave in list(self._active.items()):
+        for key, wave in list(self.active.items()):
             # It would not hear the answer.
             if wave.parent == peer:
-                del self._waves[key], self._active[key]
+                del self._waves[key], self.active[key]
             elif wave.waiting.pop(peer, 0) is None:
                 effects += self._maybe_answer(wave, now)
         return effects
 
     def wake(self, now: Micros) -> list[Effect]:
         effects: list[Effect] = []
-        for key, wave in list(self._active.items()):
+        for key, wave in list(self.active.items()):
             if wave.give_up_at <= now:
                 effects += self._evict(key, now)
         for settled, line in self._lines.items():
@@ -228,6 +220,9 @@ class Barriers:
                 line.start_at = NEVER
                 if line.asked:
                     effects += self._start(line, settled, now)
+        self.deadline = min(line.start_at for line in self._lines.values())
+        for wave in self.active.values():
+            self.deadline = min(self.deadline, wave.give_up_at)
         return effects
 
     def _evict(self, key: Key, now: Micros) -> list[Effect]:
@@ -236,7 +231,7 @@ class Barriers:
         The origin starts another wave, by then with other links.
         """
         wave = self._waves.pop(key)
-        self._active.pop(key, None)
+        self.active.pop(key, None)
         if wave.parent is not None and not wave.is_answered:
             # Its sum will be wrong, and the origin need not wait to learn it.
             return [Send((wave.parent,), Reached(wave.barrier.origin, wave.barrier.number, 0))]
@@ -244,6 +239,7 @@ class Barriers:
             for line in self._lines.values():
                 if line.own is not None and line.own.barrier.number == key[1]:
                     line.own, line.start_at = None, Micros(now + RETRY)
+                    self.deadline = min(self.deadline, line.start_at)
         return []
 
     def _neighbours(self) -> list[Peer]:
@@ -256,8 +252,9 @@ class Barriers:
         self._numbers += 1
         barrier = Barrier(self._me, self._numbers, life, version, settled)
         key = (self._me, self._numbers)
-        wave = self._waves[key] = self._active[key] = line.own = _Wave(
+        wave = self._waves[key] = self.active[key] = line.own = _Wave(
             barrier, None, dict.fromkeys(self._neighbours()), now
         )
+        self.deadline = min(self.deadline, wave.give_up_at)
         line.served = list(line.asked)
         return self._pass_on(wave) + self._maybe_answer(wave, now)

@@ -127,6 +127,8 @@ class Interest:
         self._sync = Sync(me, self.view)
         self._sync.sure = not config.join
         self._barriers = Barriers(me, self.view, self._links)
+        # The numbers of barriers that were reached, for the owner to take.
+        self.barriers_done = self._barriers.done
         self._state = State(
             me,
             config,
@@ -186,10 +188,6 @@ class Interest:
     @property
     def suspects(self) -> dict[Peer, Suspect]:
         return self._detector.suspects
-
-    @property
-    def barriers_done(self) -> list[int]:
-        return self._barriers.done
 
     def is_synced(self, now: Micros) -> bool:
         """Whether this node has once known everything that the fabric knows, or knows of no fabric.
@@ -270,7 +268,7 @@ class Interest:
 
     def settled(self, now: Micros) -> list[Effect]:
         """Receipts are complete."""
-        return self._barriers.settled(now) if self._barriers.is_waiting else []
+        return self._barriers.settled(now) if self._barriers.active else []
 
     def ask_names(self, topics: Iterable[bytes], now: Micros) -> int:
         """Asks for names that are not known here, and returns the number of questions.
@@ -392,7 +390,7 @@ class Interest:
         link = self._links.up.get(peer)
         if link is not None:
             link.heard = now
-            if self._detector.suspects or self._detector.is_asked:
+            if self._detector.suspects or self._detector.asked:
                 self._state.out += self._detector.heard(peer, now)
 
     def stored(self, token: Token, now: Micros) -> list[Effect]:

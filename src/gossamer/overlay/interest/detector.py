@@ -92,18 +92,13 @@ class Detector:
         # Links that broke, and when.
         self._reset: dict[Peer, Micros] = {}
         # Peers that we probe for others, and those others.
-        self._asked: dict[Peer, dict[Peer, None]] = {}
+        self.asked: dict[Peer, dict[Peer, None]] = {}
         self._calm = 0
-
-    @property
-    def is_asked(self) -> bool:
-        """Whether others wait for a sign of life of some peer."""
-        return bool(self._asked)
 
     def heard(self, peer: Peer, now: Micros) -> list[Effect]:
         """A message came from this peer itself."""
         effects: list[Effect] = []
-        askers = self._asked.pop(peer, None)
+        askers = self.asked.pop(peer, None)
         if askers:
             effects.append(
                 Send(tuple(asker for asker in askers if asker in self._links.up), Vouch(peer))
@@ -127,8 +122,8 @@ class Detector:
             return []
         if now - link.heard <= self._config.beat:
             return [Send((asker,), Vouch(peer))]
-        if len(self._asked) < PROBES_MAX:
-            self._asked.setdefault(peer, {})[asker] = None
+        if len(self.asked) < PROBES_MAX:
+            self.asked.setdefault(peer, {})[asker] = None
         return [Send((peer,), Probe(peer))]
 
     def vouch(self, peer: Peer, now: Micros) -> None:
@@ -315,4 +310,4 @@ class Detector:
         self.suspects.pop(peer, None)
         self._vouched.pop(peer, None)
         self._reset.pop(peer, None)
-        self._asked.pop(peer, None)
+        self.asked.pop(peer, None)

@@ -241,7 +241,7 @@ class State:
         self.gossip.changed(known, base, changes, sender)
         if self.detector.suspects:
             self.detector.renewed(Peer(record.peer), record.life, record.version)
-        if self.barriers.is_waiting:
+        if self.barriers.active:
             self.out += self.barriers.changed(Peer(record.peer), now)
 
     def _affords(self, sender: Peer, record: Record, now: Micros) -> bool:

@@ -1,8 +1,8 @@
 """Arcs of the ring of keys: which host owns which keys, and which keys have been answered for.
 
-Keys are numbers below 2^m, and they wrap around. An arc (low, high] holds the keys after ``low`` up to
-``high``; with low = high it is the whole ring. A host owns the keys from its predecessor (excluded) to
-itself (included), as footnote 1 of the seed says.
+Keys are numbers below 2^m, and they wrap around. An arc (low, high] holds the keys after ``low`` up
+to ``high``; with low = high it is the whole ring. A host owns the keys from its predecessor
+(excluded) to itself (included), as footnote 1 of the seed says.
 """
 
 from __future__ import annotations
@@ -63,14 +63,19 @@ def within(low: int, key: int, high: int) -> bool:
 
 
 def between(low: int, key: int, high: int) -> bool:
-    """Whether the key is strictly between the two, going up; with low = high, whether it is any other."""
+    """Whether the key is strictly between the two, going up; with low = high, whether it is any
+    other.
+    """
     if low < high:
         return low < key < high
     return key > low or key < high
 
 
 class Keys:
-    """A set of keys as disjoint pieces: the regions and the tiles of the tree. An empty one is false."""
+    """A set of keys as disjoint pieces: the regions and the tiles of the tree.
+
+    An empty one is false.
+    """
 
     __slots__ = ("_begins", "_ends", "_pieces", "size")
 

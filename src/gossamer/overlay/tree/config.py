@@ -61,12 +61,12 @@ class TreeConfig(Pace, frozen=True, kw_only=True):
     pace: Micros = Micros(20 * MILLISECOND)
     # A change that can wait is announced after this time, if it is still one.
     settle: Micros = Micros(500 * MILLISECOND)
-    # The first pause before a publisher asks for what is missing.
+    # The first pause before a publisher asks for the missing keys.
     again: Micros = Micros(200 * MILLISECOND)
     # Missing arcs that are asked for together.
     rounds_at_once: int = 16
-    # Filters on one topic that are announced over one link. Beyond that all of the topic is. Each is
-    # compared with each other one.
+    # Filters on one topic that are announced over one link. Beyond that all of the topic is. Each
+    # is compared with each other one.
     filters_max: int = 64
     # Filters on all topics that are announced over one link. Beyond that everything is.
     wishes_max: int = 512

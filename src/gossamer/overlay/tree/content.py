@@ -1,11 +1,10 @@
-"""What filters mean to the tree: whether one covers another, and whether a batch has anything for one.
+"""Filters, as the tree needs them: whether one covers another, and whether a batch passes one.
 
-Relays look at content, so they decode rows, once for each batch and topic. What cannot be judged (a topic whose schema is
-not known here, a text that is no filter) passes everything and covers nothing but itself: too much travels then, and nothing
-is lost.
+Relays look at content, so they decode rows, once for each batch and topic. A filter that cannot be
+judged, because the schema of its topic is not known here or its text is no filter, passes
+everything and covers nothing but itself. Then too much travels, and nothing is lost.
 
-Regular expressions are the subscriber's own affair (DESIGN.md, section 5): what travels, and what relays check, is the filter
-without them.
+Relays do not check regular expressions. The subscriber does, and the filter travels without them.
 """
 
 from __future__ import annotations
@@ -25,10 +24,13 @@ CACHED = 65_536
 
 class Content(Protocol):
     def weaken(self, topic: str, filter: str) -> str:
-        """What is told to others: a filter that covers this one and costs relays little."""
+        """A filter that covers this one and costs relays little. It is told to others."""
 
     def covers(self, topic: str, outer: str, inner: str) -> bool:
-        """Whether every event that passes the inner filter passes the outer one; False if that is not known."""
+        """Whether every event that passes the inner filter passes the outer one.
+
+        It is False if that is not known.
+        """
 
     def passes(self, batch: Batch, filter: str) -> bool:
         """Whether some event of the batch passes; True if that is not known."""
@@ -42,15 +44,17 @@ class SchemaContent:
         self._decoders: dict[str, Packed] = {}
         self._filter = lru_cache(maxsize=CACHED)(self._parse)
         self._mask = lru_cache(maxsize=CACHED)(self._compile)
+        # The last batch, and its rows or its record batch.
         self._rows: tuple[object, Any] = (
             None,
             None,
-        )  # the last batch, and its rows or its record batch
+        )
         self.covers = lru_cache(maxsize=CACHED)(self._covers)
 
     def learn(self, topic: str, schema: Schema) -> None:
         self._schemas[topic], self._decoders[topic] = schema, Packed(schema)
-        self._rows = (None, None)  # they may be of another schema
+        # They may be of another schema.
+        self._rows = (None, None)
         self._filter.cache_clear()
         self._mask.cache_clear()
         self.covers.cache_clear()
@@ -88,16 +92,20 @@ class SchemaContent:
         return any(map(found.matches_row, rows))
 
     def _compile(self, topic: str, filter: str) -> Any:
+        # It needs NumPy, which pyarrow brings.
         from gossamer.filters.mask import (
             compile_mask,
-        )  # needs NumPy, as whoever made the record batch has
+        )
 
         found = self._filter(topic, filter)
         assert found is not None
         return compile_mask(found, self._decoders[topic])
 
     def _decode(self, batch: Batch) -> Any:
-        """The rows or columns, or None if they are not of the schema; the last are remembered, for they are asked for by link."""
+        """The rows or columns, or None if they are not of the schema.
+
+        The last ones are remembered, because each link asks for them.
+        """
         if self._rows[0] is not batch.rows:
             try:
                 packed = self._decoders[batch.topic]

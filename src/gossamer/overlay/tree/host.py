@@ -1,13 +1,14 @@
 """One host of the tree: ring, neighbours, routes and batches over one set of links.
 
-Its effects go to the owner's list, ``out``. The owner subscribes and publishes. A batch is handed over by
-``arrive``, and a receipt is pushed by ``complete``, as with all routers of the delivery engine. ``take_laid``
-has the subscriptions that everybody knows of.
+Its effects go to the owner's list, ``out``. The owner subscribes and publishes. A batch is handed
+over by ``arrive``, and a receipt is pushed by ``complete``, as with all routers of the delivery
+engine. ``take_laid`` has the subscriptions that everybody knows of.
 
-A newcomer's keys belonged to its successor, which has answered for them. So before the newcomer's first
-subscription counts as laid it asks the successor to stop (``Yield``), and waits until nobody takes the keys
-for the successor's any longer (``Yielded``). A successor that is a newcomer itself had the keys from the
-host after it, which is asked next, and so on up to the first that is no newcomer.
+A newcomer's keys belonged to its successor, which has answered for them. So before the newcomer's
+first subscription counts as laid it asks the successor to stop (``Yield``), and waits until nobody
+takes the keys for the successor's any longer (``Yielded``). A successor that is a newcomer itself
+had the keys from the host after it, which is asked next, and so on up to the first that is no
+newcomer.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ from gossamer.trace import hex_peer
 
 YIELD_AGAIN = Micros(500 * MILLISECOND)
 YIELDING_MAX = 64
-# A subscription that is being laid waits so long for a neighbour that lives and does not agree. It may be a liar.
+# The time for which a subscription that is being laid waits for a neighbour that lives and does not
+# agree. The neighbour may be a liar.
 HEED = 10 * SECOND
 # Newcomers in a row that are asked to yield. Where there are more, the whole tree has just begun.
 YIELDERS_MAX = 8
@@ -76,7 +78,8 @@ class TreeHost:
         # The owner has changed the ring, so there may be something to do at once.
         self._is_stirred = True
         self._arc: Arc | None = None
-        # Since when this host and its neighbours do not agree that they are, and whether that is too long.
+        # Since when this host and its neighbours do not agree that they are, and whether that is
+        # too long.
         self._restless = NEVER
         self._unheeded = False
         self._yield_at = Micros(0)
@@ -153,7 +156,8 @@ class TreeHost:
                 "this node and its neighbours in the tree do not agree yet that they are neighbours"
             )
         if peers := self.routes.waits_for(number):
-            return f"not confirmed yet by its neighbours in the tree: {', '.join(map(hex_peer, peers))}"
+            named = ", ".join(map(hex_peer, peers))
+            return f"not confirmed yet by its neighbours in the tree: {named}"
         return (
             "" if self.ready else "the node that held its keys in the tree has not handed them over"
         )
@@ -165,7 +169,8 @@ class TreeHost:
         if self._is_stirred:
             return Micros(0)
         return min(
-            self.links.deadline, self.ring.deadline, self.hood.deadline, self.routes.deadline, self.engine.deadline,
+            self.links.deadline, self.ring.deadline, self.hood.deadline, self.routes.deadline,
+            self.engine.deadline,
             NEVER if self.ready or self.ring.arc is None else self._yield_at,
         )  # fmt: skip
 
@@ -217,7 +222,7 @@ class TreeHost:
         )
 
     def _advance(self, now: Micros) -> None:
-        """Do what follows from what has changed."""
+        """Do everything that follows from the changes of this call."""
         while self.links.failed:
             peer = self.links.failed.pop(0)
             self.ring.failed(peer, now)
@@ -227,21 +232,24 @@ class TreeHost:
             self.router.found(key, arc, now)
             if key == self._yield_key and arc is not None:
                 self._ask_to_yield(arc, now)
-        self.hood.advance(now)
-        self._restless = NEVER if self.hood.agreed else min(self._restless, now)
+        hood = self.hood
+        if hood.advance(now):
+            self._restless = NEVER if hood.agreed else min(self._restless, now)
+            if hood.renewed:
+                self.routes.renew(hood.renewed, now)
+                hood.renewed = []
+            came, _ = self.routes.edges(hood.active, hood.fading, hood.parent, now)
+            if came:
+                self.engine.again(now)
         self._unheeded = self._restless <= now - HEED
-        if self.hood.renewed:
-            self.routes.renew(self.hood.renewed, now)
-            self.hood.renewed = []
-        came, _ = self.routes.edges(self.hood.active, self.hood.fading, self.hood.parent, now)
-        if came:
-            self.engine.again(now)
-        # Within one call this host may disagree with its neighbours for a moment: it has heard of a newcomer and not yet
-        # reckoned anew. An announcement handled in that moment is answered here, now that it has.
+        # Within one call this host may disagree with its neighbours for a moment: it has heard of a
+        # newcomer and not yet reckoned anew. An announcement handled in that moment is answered
+        # here, now that it has.
         if self.routes.is_put_off:
             self.routes.settled(now)
-        if self.ring.arc != self._arc:
-            self._arc = self.ring.arc
+        arc = self.ring.arc
+        if arc is not self._arc:
+            self._arc = self.router.arc = arc
             self.routes.update(now)
         if not self.ready or self._yielding:
             self._yields(now)

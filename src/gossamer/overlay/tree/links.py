@@ -1,11 +1,11 @@
-"""Links to other hosts: they are dialled when something is to be said, and closed when nothing was for long.
+"""Links to other hosts: they are dialled for a message, and closed when they were idle for long.
 
-A message to a host without a link waits until there is one. What was sent over a link that has gone down
-may be lost, as the link contract says (machine.py), and the part of the host that sent it makes it up over
-the next link.
+A message to a host without a link waits until there is one. A message that was sent over a link
+that has gone down may be lost, as the link contract says (machine.py), and the part of the host
+that sent it makes it up over the next link.
 
-A host that cannot be reached by ``dial_tries`` attempts is reported in ``failed``. This is the only verdict
-there is. A link that is up and silent is no death, because a link that breaks is noticed.
+A host that cannot be reached by ``dial_tries`` attempts is reported in ``failed``. This is the only
+verdict there is. A link that is up and silent is no death, because a link that breaks is noticed.
 """
 
 from __future__ import annotations

@@ -1,16 +1,18 @@
-"""Neighbours, kept (section 3.4): every host reckons its own, tells those that come and go, and agrees with them.
+"""The neighbours of a host (section 3.4): it reckons them, tells those that come and go, and
+agrees.
 
-A host reckons anew when its keys change, when a neighbour's link breaks, and when somebody whose neighbour set it has
-entered or left tells it so: the symmetric difference of the old set and the new. New neighbours are told by ``Attach``,
-former ones by ``Notice``; nobody else hears anything. Two hosts use the link between them (``active``) when both reckon that
-they are neighbours.
+A host reckons anew when its keys change, when a neighbour's link breaks, and when somebody whose
+neighbour set it has entered or left tells it so: the symmetric difference of the old set and the
+new. New neighbours are told by ``Attach``, former ones by ``Notice``; nobody else hears anything.
+Two hosts use the link between them (``active``) when both reckon that they are neighbours.
 
-Link before unlink: a former neighbour's link is used until everybody is known to be behind the others (``whole``, which the
-routes tell), or for two seconds.
+Link before unlink: a former neighbour's link is used until everybody is known to be behind the
+others (``whole``, which the routes tell), or for two seconds.
 
-What others claim is never believed. A claim makes a host look for itself; who is then not its neighbour is refused, and
-tries again later, as rings need time to agree. A claim that cannot be true (another's keys, the receiver's own, a parent
-that is no higher than its child) is rejected and counted.
+A host believes no claim of others. A claim makes it look for itself. A claimant that is no
+neighbour then is refused, and tries again later, as rings need time to agree. A claim that cannot
+be true (another's keys, the receiver's own, a parent that is no higher than its child) is rejected
+and counted.
 """
 
 from __future__ import annotations
@@ -25,21 +27,26 @@ from gossamer.overlay.tree.messages import Attach, Notice
 from gossamer.overlay.tree.reference import Asking, Neighbours, ReferenceTree
 from gossamer.overlay.tree.ring import Ring
 
-EDGES_MAX = 256  # claims of others that are remembered; more are refused
+# Claims of others that are remembered; more are refused.
+EDGES_MAX = 256
 
 
 class Edge:
-    """A host that is a neighbour by its own reckoning or by ours."""
+    """A host that is a neighbour by its own reckoning or by this host's."""
 
     __slots__ = ("attached", "host", "mine", "retire_at", "theirs", "wait_until")
 
     def __init__(self, host: Host) -> None:
         self.host = host
-        self.mine = False  # we reckon so
-        self.theirs = False  # it does
-        self.attached = False  # it has been told over the link that is up
-        self.retire_at = NEVER  # no longer ours; used until then
-        self.wait_until = Micros(0)  # it has refused: ask again then
+        # This host reckons so, and the other one does.
+        self.mine = False
+        self.theirs = False
+        # It has been told over the link that is up.
+        self.attached = False
+        # This host does not reckon so any longer, and uses the link until then.
+        self.retire_at = NEVER
+        # The other host has refused, and is asked again then.
+        self.wait_until = Micros(0)
 
     @property
     def active(self) -> bool:
@@ -49,23 +56,30 @@ class Edge:
 class Neighbourhood:
     def __init__(self, ring: Ring, tree: ReferenceTree, config: TreeConfig, links: Links) -> None:
         self.ring, self.tree, self.config, self._links = ring, tree, config, links
-        self.whole: Callable[[list[Peer]], bool] = lambda _peers: (
-            True
-        )  # whether every key is behind one of these
-        self.neighbours: Neighbours | None = None  # as last reckoned
+        # Whether every key is behind one of these.
+        self.whole: Callable[[list[Peer]], bool] = lambda _peers: True
+        # As last reckoned.
+        self.neighbours: Neighbours | None = None
         self.edges: dict[Peer, Edge] = {}
-        self.renewed: list[Peer] = []  # neighbours that have lost what we told them, for the routes
+        # Neighbours that have lost the announcements of this host. The routes take them.
+        self.renewed: list[Peer] = []
         self.deadline = Micros(0)
-        self.refused = 0  # claims that our own reckoning does not bear out
+        # Claims that this host's own reckoning does not bear out.
+        self.refused = 0
         self.reckoned = 0
-        self.lookups = self.lookups_max = 0  # keys looked up, in all and in one reckoning
+        # Keys looked up, in all and in one reckoning.
+        self.lookups = self.lookups_max = 0
         self._arc: Arc | None = None
         self._dirty = False
-        self._stirred = False  # an edge has changed
-        self._fades = False  # there are former neighbours whose links are in use
+        # An edge has changed.
+        self._stirred = False
+        # There are former neighbours whose links are in use.
+        self._fades = False
         self._asking: Asking | None = None
-        self._key: int | None = None  # that we wait for
-        self._seen: list[Arc] = []  # what the last reckoning rests on
+        # The key whose owner is being looked up.
+        self._key: int | None = None
+        # The arcs that the last reckoning rests on.
+        self._seen: list[Arc] = []
         self._count = 0
         self._retry = config.retry
         self._retry_at = self._verify_at = NEVER
@@ -91,7 +105,10 @@ class Neighbourhood:
 
     @property
     def agreed(self) -> bool:
-        """We know our neighbours, and they know us. (A ring that is not steady is being asked again and again.)"""
+        """This host knows its neighbours, and they know it.
+
+        A ring that is not steady is asked again and again.
+        """
         return (
             self.neighbours is not None
             and (not self.ring.steady or not self._dirty)
@@ -109,7 +126,10 @@ class Neighbourhood:
         self._dirty = True
 
     def concerns(self, key: int) -> bool:
-        """Whether a host that comes or goes with this key can change our neighbours: only if it changes an arc we looked at."""
+        """Whether a host that comes or goes with this key can change this host's neighbours.
+
+        It can only if it changes an arc that the last reckoning rests on.
+        """
         if self.neighbours is None or self._asking is not None or self._dirty:
             return True
         return any(arc.has(key) or arc.low == key for arc in self._seen)
@@ -128,7 +148,8 @@ class Neighbourhood:
                 return
             above = self.tree.rank(*arc.piece) < self.tree.rank(*mine.piece)
             if self.tree.ordered and above != message.above and not mine.has(arc.high):
-                # A parent that is not above its child would close a circle. (Our own keys may be those that are out of date.)
+                # A parent that is not above its child would close a circle. It may also be that
+                # this host's own keys are out of date.
                 self._links.reject(sender, "a claim that turns parent and child around")
                 self._refuse(sender, now)
                 return
@@ -139,7 +160,8 @@ class Neighbourhood:
                 return
             edge = self.edges[sender] = Edge(arc.host)
         if not message.heard:
-            self.renewed.append(sender)  # it has begun, perhaps anew, and knows nothing of us
+            # It has begun, perhaps anew, and knows nothing of this host.
+            self.renewed.append(sender)
         edge.theirs, edge.wait_until = True, Micros(0)
         edge.attached = edge.attached and message.heard
         if edge.mine:
@@ -181,25 +203,26 @@ class Neighbourhood:
         for peer in self.edges:
             self._links.say(peer, Notice(True), now)
         self.edges.clear()
-        self.neighbours = None
+        self.neighbours, self._stirred = None, True
 
     # ---------------------------------------------------------------- reckoning
 
-    def advance(self, now: Micros) -> None:
-        """Do what is due: reckon, tell, retire."""
+    def advance(self, now: Micros) -> bool:
+        """Reckon, tell and retire, as far as it is due. Returns whether edges may have changed."""
+        arc = self.ring.arc
         idle = now < self.deadline and not (
             self._stirred or self._dirty or self._fades or self.ring.found
         )
-        if idle and self.ring.arc is self._arc:
-            return
+        if idle and arc is self._arc:
+            return False
         self._stirred = False
         found, self.ring.found = self.ring.found, []
-        for key, arc in found:
+        for key, answer in found:
             if self._asking is not None and key == self._key:
-                self._answer(arc, now)
-        if self.ring.arc != self._arc:
-            self._arc = self.ring.arc
+                self._answer(answer, now)
+        if arc != self._arc:
             self._dirty = True
+        self._arc = arc
         if self._retry_at <= now or self._verify_at <= now:
             self._dirty = True
             self._retry_at = NEVER
@@ -213,6 +236,7 @@ class Neighbourhood:
             self._verify_at,
             min((edge.retire_at for edge in self.edges.values()), default=NEVER),
         )
+        return True
 
     def _start(self, now: Micros) -> None:
         assert self._arc is not None

@@ -4,16 +4,19 @@ Bounds are checked when a message is decoded, because it comes from a peer.
 
 Ring (Chord; a question without an answer is asked again):
     Find, Owner, Nearer     look-ups, one step at a time
-    Ask, State, Occupied    the predecessor and the successors of a member, or the word that it has a
-                            question of its own under way; either answer says that the member lives
+    Ask, State, Occupied    the predecessor and the successors of a member, or the word that it has
+                            a question of its own under way; either answer says that it lives
     Notify                  the sender takes itself for the receiver's predecessor
-    Met                     two rings know of each other, and the receiver looks itself up in the other one
+    Met                     two rings know of each other, and the receiver looks itself up in the
+                            other one
 
 Tree:
     Attach, Notice          the sender claims to be a neighbour; its neighbours have changed
     Yield, Yielded          a newcomer asks its successor to stop answering for its keys
-    Announce, Laid          routes: the keys and the filters behind the sender; all whom they concern know them
-    Carry, Reached, Waits   a batch on its way; the keys whose owners it has reached; a request for patience
+    Announce, Laid          routes: the keys and the filters behind the sender; all whom they
+                            concern know them
+    Carry, Reached, Waits   a batch on its way; the keys whose owners it has reached; a request for
+                            patience
 """
 
 from __future__ import annotations
@@ -56,7 +59,10 @@ class Owner(Message, frozen=True, array_like=True, tag=51):
 
 
 class Nearer(Message, frozen=True, array_like=True, tag=52):
-    """The sender does not own the key: ask these hosts, the nearest first. If there are none, ask later."""
+    """The sender does not own the key: ask these hosts, the nearest first.
+
+    If there are none, ask later.
+    """
 
     token: Count
     hosts: Hosts
@@ -73,7 +79,7 @@ class State(Message, frozen=True, array_like=True, tag=54):
 
 
 class Occupied(Message, frozen=True, array_like=True, tag=55):
-    """The sender has a question of its own under way, so its state is about to change: ask again."""
+    """The sender has a question of its own under way, so its state will change: ask again."""
 
     token: Count
 
@@ -95,7 +101,8 @@ class Met(Message, frozen=True, array_like=True, tag=57):
 class Attach(Message, frozen=True, array_like=True, tag=61):
     """By the sender's reckoning the two are neighbours, and these are its keys.
 
-    ``above``: the sender is the parent. ``heard``: it has the receiver's claim; if not, it is told again.
+    ``above``: the sender is the parent. ``heard``: it has the receiver's claim; if not, it is told
+    again.
     """
 
     arc: Arc
@@ -135,9 +142,9 @@ class Announce(Message, frozen=True, array_like=True, tag=65):
     pieces: Pieces
     # There are too many filters to tell.
     everything: bool
-    # The receiver is to tell what is behind it, too.
+    # The receiver is to announce the keys and filters behind it, too.
     again: bool
-    # The sender has the receiver for its parent; else it means what is below it.
+    # The sender has the receiver for its parent; else it means the hosts below itself.
     below: bool
     wishes: Annotated[tuple[Wish, ...], Meta(max_length=FILTERS_MAX)] = ()
 
@@ -163,8 +170,8 @@ class Carry(Message, frozen=True, array_like=True, tag=67):
 class Reached(Message, frozen=True, array_like=True, tag=68):
     """The answer to a ``Carry`` with the same ``want``.
 
-    The keys in ``pieces`` have been answered for, and their owners' subscriptions have taken the events as
-    often as ``matched`` says.
+    The keys in ``pieces`` have been answered for, and their owners' subscriptions have taken the
+    events as often as ``matched`` says.
     """
 
     is_report: ClassVar[bool] = True

@@ -1,17 +1,22 @@
-"""Reference trees: trees over the keys that every host knows, so that hosts agree on neighbours without a word (section 3.2).
+"""Reference trees over the keys (section 3.2).
 
-A tree answers two questions. Which of a host's keys is the first in breadth-first order (``topmost``, Definition 2)? And who
-are its neighbours (``neighbours``): the owner of the nearest topmost key on the way to the root (Definition 3), and the
-owners of the topmost keys below with none in between? The second needs to know who owns some other keys, so it is a
-generator: it yields keys and is sent the arcs that hold them, by whatever ring there is, at once or after a while.
+Every host knows them, so hosts agree without a word.
 
-``ZeroTree`` and ``SeedTree`` are the binary search tree in closed form. With tz the number of trailing zeros, a key's level
-is m - 1 - tz, and the topmost key of (p, s] is s with its low bits cleared as far up as p and s differ. Hosts then form the
-Cartesian tree of their arcs: a host's subtree is one stretch of the ring, its parent owns one of the two keys at its ends,
-and its children own the topmost keys of what lies between. ``ZeroTree`` puts key 0 above the seed's root, so that all keys
-have a place and the arc that wraps around is the root's: 4 look-ups. ``SeedTree`` has the seed's keys 1 .. 2^m - 1: there
-the wrapping arc is two pieces, of which the first in breadth-first order counts and the other must be seen through: 7 look-
-ups.
+A tree answers two questions. Which of a host's keys is the first in breadth-first order
+(``topmost``, Definition 2)? And which hosts are its neighbours (``neighbours``): the owner of the
+nearest topmost key on the way to the root (Definition 3), and the owners of the topmost keys below
+with none in between? The second needs to know the owners of some other keys, so it is a generator:
+it yields keys and is sent the arcs that hold them, by whatever ring there is, at once or after a
+while.
+
+``ZeroTree`` and ``SeedTree`` are the binary search tree in closed form. With tz the number of
+trailing zeros, a key's level is m - 1 - tz, and the topmost key of (p, s] is s with its low bits
+cleared as far up as p and s differ. Hosts then form the Cartesian tree of their arcs: a host's
+subtree is one stretch of the ring, its parent owns one of the two keys at its ends, and its
+children own the topmost keys of what lies between. ``ZeroTree`` puts key 0 above the seed's root,
+so that all keys have a place and the arc that wraps around is the root's: 4 look-ups. ``SeedTree``
+has the seed's keys 1 .. 2^m - 1: there the wrapping arc is two pieces, of which the first in
+breadth-first order counts and the other must be seen through: 7 look-ups.
 """
 
 from __future__ import annotations
@@ -28,7 +33,10 @@ Asking = Generator[int, Arc, "Neighbours"]
 
 
 class Neighbours(Struct, frozen=True):
-    """A host's neighbours; a host without a place (section 3.1 has one key too few) has none and is not ``placed``."""
+    """A host's neighbours.
+
+    A host without a place (section 3.1 has one key too few) has none and is not ``placed``.
+    """
 
     parent: Host | None = None
     children: tuple[Host, ...] = ()
@@ -42,7 +50,8 @@ class Neighbours(Struct, frozen=True):
 class ReferenceTree(Protocol):
     bits: int
     children_max: int
-    ordered: bool  # a host's parent always comes before it by ``rank``
+    # A host's parent always comes before it by ``rank``.
+    ordered: bool
 
     def root(self) -> int: ...
     def parent(self, key: int) -> int | None:
@@ -54,7 +63,10 @@ class ReferenceTree(Protocol):
 
     def neighbours(self, arc: Arc) -> Asking: ...
     def rank(self, low: int, high: int) -> tuple[int, int]:
-        """Orders hosts with these keys by depth: who is smaller may be the other's ancestor, never the reverse."""
+        """Orders hosts with these keys by depth.
+
+        The smaller of two may be the other's ancestor, and never the reverse.
+        """
 
 
 def trailing_zeros(key: int) -> int:
@@ -128,12 +140,16 @@ class ZeroTree(_Binary):
         if right.low != high:
             child = yield highest(high, right.low)
             children.append(child.host)
-        parent = max(left, right, key=lambda each: self.rank(*each.piece))  # the deeper one
+        # The deeper one.
+        parent = max(left, right, key=lambda each: self.rank(*each.piece))
         return Neighbours(parent.host, tuple(children))
 
 
 class _Piece(Struct, frozen=True):
-    """A part of an arc that does not wrap around; ``first``: the one whose topmost key is its host's."""
+    """A part of an arc that does not wrap around.
+
+    ``first``: the topmost key of this part is the topmost key of its host.
+    """
 
     low: int
     high: int
@@ -146,7 +162,10 @@ class _Piece(Struct, frozen=True):
 
 
 class SeedTree(_Binary):
-    """The seed's own keys, Figure 1(a): 1 .. 2^m - 1. Key 0 has no place, nor has a host that owns only it."""
+    """The seed's own keys, Figure 1(a): 1 .. 2^m - 1.
+
+    Key 0 has no place, nor has a host that owns only it.
+    """
 
     zero = False
 
@@ -204,9 +223,8 @@ class SeedTree(_Binary):
                 return None
             piece = min(ends, key=lambda each: trailing_zeros(each.top))
             if piece.first:
-                return (
-                    piece.host
-                )  # else it is the other end of an arc that has its place elsewhere: look above it
+                # Else it is the other end of an arc that has its place elsewhere: look above it.
+                return piece.host
 
     def _below(self, piece: _Piece, seen: list[Arc]) -> Generator[int, Arc, list[Host]]:
         key = piece.top

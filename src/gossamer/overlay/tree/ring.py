@@ -1,11 +1,13 @@
-"""Who owns which key: the interface that the tree asks of a DHT (section 3), and two providers that know every host.
+"""The owners of keys: the interface that the tree asks of a DHT (section 3), and two providers.
 
-The three properties. 1: the keys of a host are one arc. 2: each key has one owner. 3: each host knows its own keys
-(``arc``).
+The three properties. 1: the keys of a host are one arc. 2: each key has one owner. 3: each host
+knows its own keys (``arc``).
 
-``IdealRing`` is the seed's abstract component (section 4.1): one consistent object that all hosts share, which never errs.
-``ViewRing`` is fed by whoever knows the members (in a node, the interest plane), so each host has its own and they may
-differ for a moment. Both answer at once. Chord (lab/tree/chord.py) asks other hosts; its answers come later, in ``found``.
+``IdealRing`` is the seed's abstract component (section 4.1): one consistent object that all hosts
+share, which never errs. ``ViewRing`` is fed by a part of the node that knows the members, the
+interest plane. So each host has its own ring, and the rings may differ for a moment. Both providers
+know every host and answer at once. Chord (lab/tree/chord.py) asks other hosts; its answers come
+later, in ``found``.
 """
 
 from __future__ import annotations
@@ -24,7 +26,10 @@ class RingError(ValueError):
 
 
 class TooManyHostsError(RingError):
-    """More hosts than keys: the number of nodes of the reference tree bounds that of the hosts (section 3.1)."""
+    """More hosts than keys.
+
+    The number of nodes of the reference tree bounds that of the hosts (section 3.1).
+    """
 
 
 class TakenError(RingError):
@@ -36,17 +41,21 @@ class Ring(Protocol):
 
     bits: int
     me: Host
-    steady: bool  # answers are never wrong for long without a change of ``arc``, a notice or a broken link following
-    found: list[
-        tuple[int, Arc | None]
-    ]  # answers that came later: the key, and the owner's arc or None (ask again)
+    # Answers are never wrong for long without a change of ``arc``, a notice or a broken link
+    # following.
+    steady: bool
+    # Answers that came later: the key, and the owner's arc or None (ask again).
+    found: list[tuple[int, Arc | None]]
 
     @property
     def deadline(self) -> Micros: ...
 
     @property
     def arc(self) -> Arc | None:
-        """This host's keys; None while it is not a member, or those beside it do not know yet that it is."""
+        """This host's keys.
+
+        None while it is not a member, or the hosts beside it do not know yet that it is one.
+        """
 
     def lookup(self, key: int, now: Micros) -> Arc | None:
         """The arc that holds the key, if known here; None: the answer will be in ``found``."""
@@ -67,7 +76,8 @@ class Members:
         self.bits = bits
         self.keys: list[int] = []
         self.hosts: dict[int, Host] = {}
-        self.version = 0  # counts changes
+        # Counts changes.
+        self.version = 0
         for host in hosts:
             self.add(host)
 
@@ -132,7 +142,8 @@ class KnownRing:
         return arc
 
     def receive(self, sender: Peer, message: Any, now: Micros) -> list[Effect]:
-        return []  # nothing of it travels
+        # Such a ring sends no messages.
+        return []
 
     def wake(self, now: Micros) -> list[Effect]:
         return []
@@ -141,7 +152,7 @@ class KnownRing:
         return []
 
     def failed(self, peer: Peer, now: Micros) -> None:
-        """Whoever feeds the members decides who is one."""
+        """The part of the node that feeds the members decides which host is one."""
 
 
 class IdealRing(KnownRing):
@@ -149,16 +160,21 @@ class IdealRing(KnownRing):
 
 
 class ViewRing(KnownRing):
-    """This host's own view of who is a member. Of several that claim one key the smallest peer has it, wherever one asks."""
+    """This host's own view of the members.
+
+    Of several that claim one key the smallest peer has it, wherever one asks.
+    """
 
     def __init__(self, me: Host, bits: int, hosts: Iterable[Host] = ()) -> None:
         super().__init__(me, Members(bits, hosts))
-        self._others: dict[
-            int, list[Host]
-        ] = {}  # by key: members that claim it too, and have it when the smallest is gone
+        # By key: members that claim it too, and have it when the smallest is gone.
+        self._others: dict[int, list[Host]] = {}
 
     def learn(self, host: Host) -> bool:
-        """A member, perhaps at another address than before; returns whether that changes who has its key."""
+        """A member, perhaps at another address than before.
+
+        Returns whether its key has another owner now.
+        """
         known, others = self.members.hosts.get(host.key), self._others.get(host.key, [])
         if known == host or host in others:
             return False
@@ -194,7 +210,10 @@ class ViewRing(KnownRing):
 
 
 def reckon(tree: ReferenceTree, members: Members, key: int) -> Neighbours:
-    """The neighbours of the host with this key, when every host is known: the closed form over the whole ring."""
+    """The neighbours of the host with this key, when every host is known.
+
+    This is the closed form over the whole ring.
+    """
     arc = members.owner(key)
     assert arc is not None
     asking = tree.neighbours(arc)

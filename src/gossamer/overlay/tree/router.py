@@ -1,17 +1,18 @@
 """The dispatch tree as a router of the delivery engine (overlay/delivery): events are kept whole.
 
-This is the third subproblem of section 2.1 of the seed. A region is a set of keys, and so is a tile. The
-publisher's region is the whole ring. A batch goes over the tree's links to where somebody may want it, with
-the whole region: each host takes from it what its table of the link leads to. For a link that a host does
-not send the batch over it answers itself, with the keys behind the link (routes.py): nobody there wants it.
-Each host answers for its own arc, and counts with its own key. So at the publisher the tiles cover the ring,
-and the receipt is complete: each key has been answered for by its owner, or by a host that knew what its
-owner wants.
+This is the third subproblem of section 2.1 of the seed. A region is a set of keys, and so is a
+tile. The publisher's region is the whole ring. A batch goes over the tree's links to where somebody
+may want it, with the whole region, of which each host answers for its side of the link. For a link
+that a host does not send the batch over it answers itself, with the keys behind the link
+(routes.py): nobody there wants it. Each host answers for its own arc, and counts with its own key.
+So at the publisher the tiles cover the ring, and the receipt is complete: each key has been
+answered for by its owner, or by a host that knew its owner's wishes.
 
-A link that breaks leaves a hole. In the next round the publisher asks the ring who owns the first missing
-key of each missing arc. It sends that host the batch for this arc only, over a link that is dialled if need
-be, and from there the batch spreads over the tree. A publisher that is not in the ring has no neighbours in
-the tree, so it does this from the first round on, beginning with the key that it would have.
+A link that breaks leaves a hole. In the next round the publisher asks the ring who owns the first
+missing key of each missing arc. It sends that host the batch for this arc only, over a link that is
+dialled if need be, and from there the batch spreads over the tree. A publisher that is not in the
+ring has no neighbours in the tree, so it does this from the first round on, beginning with the key
+that it would have.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Answered:
         self.keys.unite(tile if region is self.everything else tile.common(region))
 
     def lose(self, region: Keys) -> None:
-        """What nobody has answered for is missing anyway."""
+        """A part that nobody has answered for is missing anyway."""
 
     def tile(self, now: Micros) -> Keys:
         return self.keys
@@ -68,10 +69,12 @@ class TreeRouter:
         self.everything = Keys(ring.bits).missing()
         self.nobody = Keys(ring.bits)
         self._ring, self._routes, self._config, self._links = ring, routes, config, links
-        # The keys of an arc, kept until the arc is another one.
+        # This host's arc, which the host brings up to date, and the keys of the arc before.
+        self.arc: Arc | None = None
         self._arc: Arc | None = None
         self._mine = self.nobody
-        # The first keys of missing arcs whose owners are being looked up, and those that were found.
+        # The first keys of missing arcs whose owners are being looked up, and those that were
+        # found.
         self._lookups: dict[int, None] = {}
         self._found: dict[int, Arc] = {}
         self.engine = Engine(ring.me.to, self, arrive, complete, out, config, _key)
@@ -91,7 +94,7 @@ class TreeRouter:
         if counts is None:
             self._links.reject(sender, "report for another number of events")
         elif tile is None:
-            # All of it is asked for again, so whoever counts now would count twice.
+            # All of it is asked for again, so counts that were added now would be added twice.
             self._links.reject(sender, "a report for keys that do not exist")
             self.engine.report(sender, _key(message), self.nobody, (), now)
         else:
@@ -135,11 +138,11 @@ class TreeRouter:
         return self.nobody
 
     def name(self, region: Keys) -> Pieces:
-        """A region as it travels: the whole ring without a piece, because it is the most frequent."""
+        """A region as it travels. The whole ring is the most frequent, and has no piece."""
         return () if region is self.everything else region.pieces()
 
     def aim(self, batch: Batch, region: Keys, sender: Peer | None, now: Micros) -> Aim:
-        arc, whole = self._ring.arc, region is self.everything
+        arc, whole = self.arc, region is self.everything
         here: Keys | None = None
         known: Keys | None = None
         if arc is not None:
@@ -149,7 +152,7 @@ class TreeRouter:
             if whole or region.has(arc.high):
                 here = mine
             elif mine:
-                # These were keys of a host that is no more. This host has been counted with its own key.
+                # These were keys of a host that is no more. This host counts with its own key.
                 known = Keys(self._ring.bits)
                 known.unite(mine)
         asks_owners = sender is None and (batch.round > 0 or arc is None)
@@ -181,7 +184,8 @@ class TreeRouter:
         """The owners of the first missing keys, and a missing arc for each."""
         ring, parts = self._ring, []
         if missing.full:
-            # It begins nowhere. So not one host starts for all publishers, but the host that has this one's key.
+            # It begins nowhere. So not one host starts for all publishers, but the host that has
+            # this one's key.
             begins = [(ring.me.key, missing.pieces()[0])]
         else:
             size = 1 << ring.bits
@@ -203,8 +207,8 @@ class TreeRouter:
         return parts
 
     def joins(self, batch: Batch, region: Keys, peer: Peer) -> Keys | None:
-        # The tree has changed, and the publisher asks for whatever was lost meanwhile. A new neighbour
-        # has nearly always got the batch by the old way.
+        # The tree has changed, and the publisher asks for everything that was lost meanwhile. A new
+        # neighbour has nearly always got the batch by the old way.
         return None
 
     def leaves_out(self, batch: Batch, peer: Peer, now: Micros) -> Keys | None:

@@ -1,20 +1,22 @@
-"""Routes (section 2.1): which keys are behind each link, and which filters cover what their owners want.
+"""Routes (section 2.1): the keys behind each link, and filters that cover their owners' wishes.
 
-A host tells each neighbour what is behind itself, as seen from there: its own keys and filters and those that its other
-neighbours have told it. Covered filters are left out; when what covered them goes, the rest is told anew. Keys and filters
-travel together, always: every host whose keys are in the pieces has all its subscriptions covered by the wishes. So a host
-that does not pass a batch on may answer for the keys behind a link (forward.py), however old what it was told: a host that
-has moved elsewhere is not in it with less than it wanted.
+A host tells each neighbour which keys and filters are behind itself, as seen from there: its own,
+and those that its other neighbours have told it. Covered filters are left out; when the covering
+filter goes, the rest is told anew. Keys and filters travel together, always: every host whose keys
+are in the pieces has all its subscriptions covered by the wishes. So a host that does not pass a
+batch on may answer for the keys behind a link (router.py), however old the announcement is: a host
+that has moved elsewhere is not in it with less than it wanted.
 
-A neighbour that has told nothing yet is sent everything. Keys and wishes that are news are told at once, or a moment after
-those before them. What is gone waits for ``settle`` and is told only if it is still gone: what a join or a leave moves about
-is whole again by then, and beyond the reconfiguration area nobody hears of it.
+A neighbour that has told nothing yet is sent everything. Keys and wishes that are news are told at
+once, or a moment after those before them. A loss waits for ``settle`` and is told only if it is
+still one: the keys that a join or a leave moves about are whole again by then, and beyond the
+reconfiguration area no host hears of it.
 
-A host and its parent mean opposite sides of the tree. While the two do not agree who is above whom, what either tells is left
-aside; who turns tells again.
+A host and its parent mean opposite sides of the tree. While the two do not agree which of them is
+above the other, they leave each other's announcements aside; a host that turns tells again.
 
-``Laid`` comes back when everybody whom an announcement concerns knows it. A subscription is laid when it has come back from
-every neighbour.
+``Laid`` comes back when everybody whom an announcement concerns knows it. A subscription is laid
+when it has come back from every neighbour.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ EARLY_MAX = 256
 
 
 class Table(Struct, frozen=True):
-    """What a neighbour has told us."""
+    """The announcement of a neighbour."""
 
     cover: Keys
     everything: bool
@@ -45,45 +47,52 @@ class Table(Struct, frozen=True):
 
 
 class _Told:
-    """What we have told a neighbour."""
+    """The last announcement to a neighbour."""
 
     __slots__ = ("again", "at", "due", "everything", "laid", "pieces", "version", "wishes")
 
     def __init__(self) -> None:
         self.version = self.laid = 0
-        self.again = False  # it is to tell us, too
+        # The neighbour is to tell this host, too.
+        self.again = False
         self.pieces: Pieces | None = None
         self.everything = False
         self.wishes: tuple[Wish, ...] = ()
-        self.due = NEVER  # when a change that can wait is told
-        self.at = Micros(0)  # when something was told last
+        # When a change that can wait is told.
+        self.due = NEVER
+        # When something was told last.
+        self.at = Micros(0)
 
 
 class Routes:
     def __init__(self, ring: Ring, config: TreeConfig, links: Links, content: Content) -> None:
         self._ring, self._config, self._links, self._content = ring, config, links, content
-        self.agreed: Callable[[], bool] = lambda: (
-            True
-        )  # whether our neighbours are known, and know us
-        self.own: dict[int, Wish] = {}  # by subscription, as others are told
-        self.tables: dict[Peer, Table | None] = {}  # by active neighbour; None: it has not told
-        self.laid: list[int] = []  # subscriptions that everybody knows, for the owner to take
+        # Whether this host's neighbours are known, and know this host.
+        self.agreed: Callable[[], bool] = lambda: True
+        # By subscription, as others are told.
+        self.own: dict[int, Wish] = {}
+        # By active neighbour; None: it has not told.
+        self.tables: dict[Peer, Table | None] = {}
+        # Subscriptions that everybody knows, for the owner to take.
+        self.laid: list[int] = []
         self.deadline = NEVER
         self.announced = 0
-        self.turning = 0  # announcements of hosts that have not agreed with us who is above whom; they tell again when they do
-        self.disputed = (
-            0  # announcements of our own keys as those of others; what is for us we take ourselves
-        )
+        # Announcements of hosts that do not agree with this one which of the two is above the
+        # other. They tell again when they do.
+        self.turning = 0
+        # Announcements of this host's own keys as those of others.
+        self.disputed = 0
         self._told: dict[Peer, _Told] = {}
         self._parent: Peer | None = None
-        self._fading: list[Peer] = []  # links that are about to go
-        self._early: dict[
-            Peer, Announce
-        ] = {}  # from those who agree that we are neighbours before we do
-        self._owed: dict[Peer, int] = {}  # neighbours that wait for Laid, and for which version
+        # Links that are about to go.
+        self._fading: list[Peer] = []
+        # From hosts that take this one for a neighbour before it does so itself.
+        self._early: dict[Peer, Announce] = {}
+        # Neighbours that wait for Laid, and for which version.
+        self._owed: dict[Peer, int] = {}
         self._barriers: dict[int, dict[Peer, int]] = {}
-        # ``settled`` was called at a moment when it could do nothing, so the owner must call it again.
-        # Without this mark an answer that this host owes might never be sent.
+        # ``settled`` was called at a moment when it could do nothing, so the owner must call it
+        # again. Without this mark an answer that this host owes might never be sent.
         self.is_put_off = False
 
     # ----------------------------------------------------------------- commands
@@ -101,7 +110,8 @@ class Routes:
         del self.own[number]
         self._barriers.pop(number, None)
         if number in self.laid:
-            self.laid.remove(number)  # it may be laid again
+            # It may be laid again.
+            self.laid.remove(number)
         self.update(now)
 
     def waits_for(self, number: int) -> list[Peer]:
@@ -113,12 +123,15 @@ class Routes:
     def edges(
         self, active: list[Peer], fading: list[Peer], parent: Peer | None, now: Micros
     ) -> tuple[list[Peer], list[Peer]]:
-        """Bring the tables in line with the links in use; returns who came and who went.
+        """Bring the tables in line with the links in use.
 
-        A fading link carries batches and no announcements: together with those that replace it, it closes a circle. So what it
-        told grows old, and answers for no key any more: whatever is published goes over it. A parent
-        that has become a child, or a child a parent, had the rest of the tree behind it and has it no longer, or the other
-        way round: what it told before would be told on as if it were still so. It is asked to tell again.
+        Returns the peers that came and that went.
+
+        A fading link carries batches and no announcements: together with those that replace it, it
+        closes a circle. So its announcement grows old, and answers for no key any more: all
+        publications go over it. A parent that has become a child, or a child a parent, had the rest
+        of the tree behind it and has it no longer, or the other way round: its announcement would
+        be told on as if it still held. It is asked to tell again.
         """
         turned = parent != self._parent
         if turned:
@@ -145,15 +158,15 @@ class Routes:
         if came or went or turned or fading != self._fading:
             for peer in fading:
                 self.tables[peer] = None
-            stay = [
-                peer for peer in self._fading if peer in self.tables and peer not in fading
-            ]  # after all
+            # These links are not to go after all.
+            stay = [peer for peer in self._fading if peer in self.tables and peer not in fading]
             for peer in stay:
                 self._told[peer] = _Told()
                 self._told[peer].again = True
             self._fading = fading
             self.update(now)
-            for waits in self._barriers.values():  # what is being laid is news to these
+            # Subscriptions that are being laid are news to these.
+            for waits in self._barriers.values():
                 waits |= {
                     peer: self._told[peer].version for peer in (*came, *stay) if peer not in fading
                 }
@@ -166,7 +179,8 @@ class Routes:
     def announce(self, sender: Peer, message: Announce, now: Micros) -> None:
         if sender not in self.tables:
             if len(self._early) < EARLY_MAX:
-                self._early[sender] = message  # it has agreed before us
+                # It has agreed before this host.
+                self._early[sender] = message
             return
         if any(low >> self._ring.bits or high >> self._ring.bits for low, high in message.pieces):
             self._links.reject(sender, "keys that do not exist")
@@ -174,15 +188,17 @@ class Routes:
         if message.again:
             self._told[sender] = _Told()
         if message.below == (sender == self._parent):
-            self.turning += (
-                1  # one of us is behind: what it told would be taken for the other side of the tree
-            )
+            # One of the two is behind: the announcement would be taken for the other side of the
+            # tree.
+            self.turning += 1
             self.update(now)
             return
         cover = Keys(self._ring.bits, message.pieces)
         arc = self._ring.arc
         if arc is not None and cover.common(Keys(self._ring.bits, [arc.piece])):
-            self.disputed += 1  # these are ours: the successor of a newcomer may not know yet, a liar may not care
+            # These are this host's: the successor of a newcomer may not know yet, and a liar may
+            # not care.
+            self.disputed += 1
         topics: dict[str, tuple[str, ...]] = {}
         for topic, text in message.wishes:
             topics[topic] = (*topics.get(topic, ()), text)
@@ -193,7 +209,7 @@ class Routes:
         self.settled(now)
 
     def renew(self, peers: list[Peer], now: Micros) -> None:
-        """These have lost what we told them: tell them again."""
+        """These peers have lost the announcements of this host, which tells them again."""
         for peer in peers:
             if peer in self._told:
                 self._told[peer] = _Told()
@@ -208,7 +224,7 @@ class Routes:
         if told is None:
             return
         if message.version > told.version:
-            self._links.reject(sender, "an answer to what was never announced")
+            self._links.reject(sender, "an answer to no announcement")
             return
         told.laid = max(told.laid, message.version)
         self.settled(now)
@@ -223,13 +239,13 @@ class Routes:
 
     @property
     def quiet(self) -> bool:
-        """Everybody whom they concern knows our announcements."""
+        """All hosts whom they concern know this host's announcements."""
         if self._fading or not self.agreed():
             return False
         return all(told.due == NEVER and told.laid == told.version for told in self._told.values())
 
     def whole(self, peers: list[Peer]) -> bool:
-        """Whether these neighbours have told, and every key is ours or behind one of them."""
+        """Whether these neighbours have told, and every key is here or behind one of them."""
         arc = self._ring.arc
         tables = [self.tables.get(peer) for peer in peers]
         if arc is None or any(table is None for table in tables):
@@ -251,7 +267,10 @@ class Routes:
     # -------------------------------------------------------------- announcements
 
     def update(self, now: Micros, *, at_once: bool = False) -> None:
-        """Tell each neighbour what has changed behind us: gains at once, or a moment after the last; losses later."""
+        """Tell each neighbour the changes behind this host.
+
+        Gains are told at once, or a moment after the last ones; losses are told later.
+        """
         for peer, told in self._told.items():
             if peer in self._fading:
                 told.due = NEVER
@@ -274,7 +293,7 @@ class Routes:
     def _gains(
         self, told: _Told, pieces: Pieces, everything: bool, wishes: tuple[Wish, ...]
     ) -> bool:
-        """Whether there are keys or wishes behind us that the neighbour has not been told of."""
+        """Whether the neighbour has not been told of some keys or wishes behind this host."""
         bits = self._ring.bits
         if pieces != told.pieces and not Keys(bits, told.pieces or ()).holds(Keys(bits, pieces)):
             return True
@@ -287,7 +306,7 @@ class Routes:
         )
 
     def _behind(self, peer: Peer) -> tuple[Pieces, bool, tuple[Wish, ...]]:
-        """What is on our side of the link to this neighbour."""
+        """The keys and wishes on this host's side of the link to this neighbour."""
         arc = self._ring.arc
         cover = Keys(self._ring.bits, [arc.piece] if arc is not None else [])
         everything = False
@@ -332,9 +351,8 @@ class Routes:
             now,
         )
         self.announced += 1
-        told.version = (
-            self.announced
-        )  # never one that was used before: a late answer means nothing else
+        # Never one that was used before: a late answer means nothing else.
+        told.version = self.announced
         self._links.say(
             peer,
             Announce(told.version, pieces, everything, told.again, peer == self._parent, wishes),
@@ -343,10 +361,11 @@ class Routes:
         told.again = False
 
     def settled(self, now: Micros) -> None:
-        """Answer those whose announcements have gone as far as they concern anybody; end barriers.
+        """Answer announcements that all hosts whom they concern know, and end barriers.
 
-        Not while a link fades, or one that is to be is not yet: whoever is behind the first has old news, and may not be behind
-        those that replace it. Then the call is put off (``is_put_off``), and the owner calls again.
+        Not while a link fades, or while a link that is to be in use is not: the hosts behind the
+        first have old news, and may not be behind the links that replace it. Then the call is put
+        off (``is_put_off``), and the owner calls again.
         """
         self.is_put_off = bool(self._fading) or not self.agreed()
         if self.is_put_off:

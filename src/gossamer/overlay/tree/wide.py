@@ -1,11 +1,12 @@
-"""Reference trees of any degree, as in Figure 1(b), and what to do when a host gets more neighbours than their nodes have.
+"""Reference trees of any degree, as in Figure 1(b), also where a host gets too many neighbours.
 
-The subtree of a node is one stretch of keys, with its parent on one side of it. The node stands so that one child lies on
-its far side and all others between it and its parent: the property of section 3.2. Stretches are cut into parts that differ
-by at most one key, so a node is found by going down from the root, with a division a level and nothing stored.
+The subtree of a node is one stretch of keys, with its parent on one side of it. The node stands so
+that one child lies on its far side and all others between it and its parent: the property of
+section 3.2. Stretches are cut into parts that differ by at most one key, so a node is found by
+going down from the root, with a division a level and nothing stored.
 
-The seed argues that hosts then rarely have more neighbours than nodes (3.6); about one in a hundred does. ``CappedTree``
-hands the children that are too many to their brothers.
+The seed argues that hosts then rarely have more neighbours than nodes (3.6); about one in a hundred
+does. ``CappedTree`` hands the children that are too many to their brothers.
 """
 
 from __future__ import annotations
@@ -16,9 +17,8 @@ from functools import lru_cache
 from gossamer.overlay.tree.arcs import Arc, Host
 from gossamer.overlay.tree.reference import Asking, Neighbours
 
-Stretch = tuple[
-    int, int, int
-]  # first and last key; and the side on which the parent is: -1, 1, 0 for none
+# First and last key; and the side on which the parent is: -1, 1, 0 for none.
+Stretch = tuple[int, int, int]
 
 
 class _Node:
@@ -31,7 +31,8 @@ class _Node:
         self.first, self.last = first, last
         count = last - first
         sizes = [count // arity + (place < count % arity) for place in range(arity)]
-        before = {-1: arity - 1, 1: 1, 0: (arity + 1) // 2}[side]  # children on the left
+        # Children on the left.
+        before = {-1: arity - 1, 1: 1, 0: (arity + 1) // 2}[side]
         parts: list[Stretch] = []
         at = first
         for size in sizes[:before]:
@@ -46,7 +47,10 @@ class _Node:
 
 
 class WideTree:
-    """Nodes with up to ``arity`` children. ``zero``: key 0 is the root, above the root of all others."""
+    """Nodes with up to ``arity`` children.
+
+    ``zero``: key 0 is the root, above the root of all others.
+    """
 
     ordered = True
 
@@ -170,13 +174,16 @@ class WideTree:
 class CappedTree(WideTree):
     """A wide tree in which no host has more neighbours than a node of the reference tree.
 
-    A host keeps its first children, in the order of keys, and each of the others becomes the child of the one so many places
-    before it: a chain of brothers, so that nobody is handed more than one. Who is handed one keeps one less of its own. Whether
-    a host is handed one depends on how many its parent keeps, and so on upwards; but a parent with few children hands nobody
-    off, so the question nearly always ends at once. All of it follows from the ring, as before: hosts agree without a word.
+    A host keeps its first children, in the order of keys, and each of the others becomes the child
+    of the one that stands before it by the number of children kept: a chain of brothers, so that no
+    host is handed more than one. A host that is handed one keeps one less of its own. Whether a
+    host is handed one depends on how many its parent keeps, and so on upwards; but a parent with
+    few children hands none off, so the question nearly always ends at once. All of it follows from
+    the ring, as before: hosts agree without a word.
     """
 
-    ordered = False  # a brother may be as deep as the one that it takes in
+    # A brother may be as deep as the one that it takes in.
+    ordered = False
 
     def neighbours(self, arc: Arc) -> Asking:
         mine = yield from super().neighbours(arc)
@@ -186,9 +193,8 @@ class CappedTree(WideTree):
         if parent is not None:
             brothers, kept = yield from self._family(parent)
             keys = [host.key for host in brothers]
-            place = (
-                keys.index(arc.high) if arc.high in keys else 0
-            )  # not one of them: the ring is changing, and we are asked again
+            # A host that is not one of them sees the ring change, and is asked again.
+            place = keys.index(arc.high) if arc.high in keys else 0
             if place >= kept:
                 parent = brothers[place - kept]
             if arc.high in keys and place + kept < len(brothers):

@@ -12,7 +12,7 @@ from msgspec import Struct
 from gossamer.sim.history import History
 
 
-class Delivery(Struct, frozen=True):
+class DeliveryRow(Struct, frozen=True):
     """One hand-over. ``event`` and ``filter`` are places in the workload; -1 stands for none."""
 
     event: int
@@ -26,7 +26,7 @@ class Delivery(Struct, frozen=True):
     handed_at: int = 0
 
 
-class Subscription(Struct, frozen=True):
+class SubscriptionRow(Struct, frozen=True):
     """One subscription, from the call of ``subscribe`` to its end.
 
     A filter that is subscribed again has another one.
@@ -44,7 +44,7 @@ class Subscription(Struct, frozen=True):
     ended_us: int | None
 
 
-class Publication(Struct, frozen=True):
+class PublicationRow(Struct, frozen=True):
     """One event, from the call of ``publish`` to its complete receipt."""
 
     event: int
@@ -55,9 +55,9 @@ class Publication(Struct, frozen=True):
     completed_us: int | None
 
 
-def subscriptions(history: History, start: int) -> list[Subscription]:
+def subscriptions(history: History, start: int) -> list[SubscriptionRow]:
     return [
-        Subscription(
+        SubscriptionRow(
             place.filter,
             place.node,
             place.began,
@@ -71,9 +71,9 @@ def subscriptions(history: History, start: int) -> list[Subscription]:
     ]
 
 
-def publications(history: History, start: int) -> list[Publication]:
+def publications(history: History, start: int) -> list[PublicationRow]:
     return [
-        Publication(
+        PublicationRow(
             event.index,
             event.node,
             event.began,

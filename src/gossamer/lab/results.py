@@ -15,7 +15,7 @@ Row = dict[str, Any]
 READS = ("grid", "measures", "spreads", "news", "reconfigurations", "models")
 
 
-class Book:
+class Results:
     """The tables as plain rows, found by the flags of a run."""
 
     def __init__(self, rows: Mapping[str, list[Row]]) -> None:
@@ -71,11 +71,11 @@ class Book:
         }
 
 
-def read(out: Path) -> Book:
+def read(out: Path) -> Results:
     """The committed tables of a folder. They are small, so no JVM is needed."""
     import pyarrow.parquet as pq
 
-    return Book({name: pq.read_table(out / name).to_pylist() for name in READS})
+    return Results({name: pq.read_table(out / name).to_pylist() for name in READS})
 
 
 # --------------------------------------------------------------------------- arithmetic
