@@ -21,7 +21,7 @@ from gossamer.lab.interest.run import InterestRun, make_interest
 from gossamer.machine import Deliver, Effect, LinkState, Micros, Peer
 from gossamer.node.wire import encode
 from gossamer.overlay.interest.core import Interest
-from gossamer.overlay.interest.messages import Beat, Diff, Flip, Flips, Greet, Lone, News
+from gossamer.overlay.interest.messages import Beat, Diff, Flip, Flips, Greet, Lone, News, verdict
 from gossamer.overlay.interest.record import Record, ViewChange
 from gossamer.sim.config import ConfigError, from_toml, to_toml
 from gossamer.sim.scenario import fly
@@ -135,7 +135,7 @@ class Hasty(Interest):
         effects = super().wake(now)
         other = next((peer for peer in self.view.members if peer != self.me), None)
         if now > 12_000_000 and other is not None and len(self.view.members) == 8:
-            change = self.view.remove(other, self.view.members[other].record.life, now, left=False)
+            change = self.view.remove(verdict(self.view.members[other]), now)
             effects.append(Deliver(0, (change,)))
         return effects
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 import gossamer
 from gossamer.machine import SECOND, Micros
@@ -27,7 +28,8 @@ from gossamer.node.topics import Advert, Adverts
 from gossamer.overlay.batch import Batch
 from gossamer.overlay.flood import FloodConfig
 from gossamer.overlay.interest.messages import Flip, News
-from gossamer.overlay.interest.record import Record
+from gossamer.overlay.interest.record import Known, Record
+from gossamer.overlay.proof import RECORD
 from gossamer.trace import hex_peer
 from keynet import Fabric, client_context
 from livenet import GENEVA, WEATHER, until
@@ -57,7 +59,7 @@ class Scene:
     def __init__(
         self, fabric: Fabric | None, victim: gossamer.Node, events: gossamer.Subscription
     ) -> None:
-        self.fabric, self.victim, self._events = fabric, victim, events
+        self.fabric, self.victim, self.events = fabric, victim, events
         self.host, port = victim.address.split(":")
         self.port = int(port)
         self.mallory = fabric.base / "nodes" / "mallory" if fabric is not None else None
@@ -78,7 +80,7 @@ class Scene:
         for _ in range(times):
             began = time.monotonic()
             given.append(await self.victim.publish("weather", {**GENEVA, "temp": self._sent}))
-            assert (await anext(self._events))["temp"] == self._sent
+            assert (await anext(self.events))["temp"] == self._sent
             assert time.monotonic() - began < ANSWER_SECONDS
             self._sent += 1
         for receipt in given if receipts else ():
@@ -392,9 +394,15 @@ def test_frames_that_a_member_sends_again_are_delivered_once(fabric: Fabric) -> 
     async def attack(there: Scene) -> None:
         async with there.victim.subscribe("weather", "city = 'again'", route="flood") as mine:
             row = wire.msgspec.msgpack.encode([["CH", "again", 1]])
-            batch = Batch("weather", there.peer, 1, 1, 1, 1, 0, 1, row)
-            _, writer = await there.insider(*[batch] * 1000)
+            keys = Keys(there.mallory)
+            proof = keys.proof(keys.rights())
+            batch = Batch("weather", there.peer, 1, 1, 1, 1, 0, 1, row).signed(proof)
+            own = Record(there.peer, 256, 1, certificate=keys.identity.certificate)
+            own = structs.replace(own, signature=proof.sign(RECORD, Known(own).said))
+            _, writer = await there.insider(News(records=(own,)), *[batch] * 1000)
             assert (await anext(mine))["city"] == "again"
+            # The victim has relayed it, because this member may publish.
+            assert (await anext(there.events))["city"] == "again"
             await until(lambda: there.counters.get("duplicate_events_in", 0) >= 999)
             await there.goes_on()
             assert not mine.backlog

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 import gossamer
 from gossamer.machine import Peer
@@ -22,7 +23,8 @@ from gossamer.net.keys import AUTHORITY_CERTIFICATE, CERTIFICATE, KEY, REVOKED, 
 from gossamer.node import wire
 from gossamer.node.rights import allows
 from gossamer.overlay.interest.messages import News
-from gossamer.overlay.interest.record import Record
+from gossamer.overlay.interest.record import Known, Record
+from gossamer.overlay.proof import RECORD
 from keynet import Fabric, client_context
 from livenet import GENEVA, WEATHER, go, take, until
 
@@ -535,6 +537,10 @@ def test_a_revoked_certificate_that_is_played_again_changes_nothing_at_a_fresh_n
     async def main() -> None:
         a, b, m = fabric.issue("a", days=30), fabric.issue("b"), fabric.issue("mallory")
         old, mallory = Keys(a).identity, Keys(m).identity.peer
+        # Node a itself has signed this record, with its earlier certificate.
+        replayed = Record(old.peer, 1, 1, "", certificate=old.certificate)
+        signature = Keys(a).proof(Keys(a).rights()).sign(RECORD, Known(replayed).said)
+        replayed = structs.replace(replayed, signature=signature)
         fabric.issue("a", publish=["keep"], days=2, renew=True)
         fabric.authority.revoke(f"{old.serial:x}")
         fabric.authority.hand_out([a, b] if told == "before" else [a])
@@ -544,7 +550,6 @@ def test_a_revoked_certificate_that_is_played_again_changes_nothing_at_a_fresh_n
             writer.write(
                 wire.encode(wire.Hello(wire.MAGIC, wire.VERSION, wire.VERSION, mallory, 1, ""))
             )
-            replayed = Record(old.peer, 1, 1, "", certificate=old.certificate)
             writer.write(wire.encode(News(records=(replayed,))))
             await until(lambda: old.peer in fresh._interest.view.members)
             assert _judges(fresh, old.peer, "drop") == (told == "after")

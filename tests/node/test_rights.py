@@ -197,7 +197,7 @@ def test_the_past_is_for_those_who_may_subscribe_and_of_those_who_may_publish() 
 def test_a_record_without_its_own_certificate_is_no_record(proof: bytes) -> None:
     core = node()
     effects = core.receive(NEXT, Greet(record(NEXT, proof), 0, 2, True), Micros(5))
-    assert rejected(effects) == ["a malformed record"]
+    assert rejected(effects) == ["a record that its node has not signed"]
     assert core.interest is not None
     assert list(core.interest.view.members) == [ME]
 

@@ -164,7 +164,7 @@ class NodeCore:
                 "durable": durable,
                 "restored": restored,
             }
-            self.interest = Interest(peer, rng=rng, config=config.interest, **how)
+            self.interest = Interest(peer, rng=rng, config=config.interest, proof=proof, **how)
         self.local = Local(
             self.topics.schemas, self._out, buffer=config.buffer, tracing=config.trace,
             block=Micros(round(config.block * SECOND)),

@@ -8,6 +8,7 @@ import pytest
 
 from gossamer.machine import SECOND, LinkState, Micros, Peer
 from gossamer.overlay.interest.core import Interest
+from gossamer.overlay.interest.detector import MOMENT
 from gossamer.overlay.interest.messages import Beat, Flip, Gone, News, Probe, Suspicion, Vouch
 from gossamer.overlay.interest.record import Record
 from worldnet import Net, befriend, sends, single, told
@@ -258,11 +259,18 @@ def test_a_verdict_without_suspicion_gives_time_to_answer() -> None:
     assert watch.gone_at is not None  # no answer within two seconds
 
 
-def test_a_verdict_on_a_suspect_counts_at_once() -> None:
-    watch = Watch()
-    watch.hear(News(suspicions=(Suspicion(SILENT, 256, 1, HELPER, False),)))
-    watch.hear(News(gone=(Gone(SILENT, 256, False),)))
-    assert watch.gone_at == watch.now
+def test_a_verdict_on_a_suspect_counts_when_the_suspect_has_had_a_moment_to_answer() -> None:
+    late, early = Watch(), Watch()
+    for watch, pause in ((late, MOMENT / SECOND), (early, 0.1)):
+        watch.beating.append(SILENT)
+        watch.hear(News(suspicions=(Suspicion(SILENT, 256, 1, HELPER, False),)))
+        watch.run(pause)
+        watch.hear(News(gone=(Gone(SILENT, 256, False),)))
+    assert late.gone_at == late.now
+    assert early.gone_at is None
+    early.run(1)
+    assert early.gone_at is not None
+    assert early.gone_at >= MOMENT
 
 
 def test_a_leave_counts_at_once() -> None:

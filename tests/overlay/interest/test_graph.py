@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from gossamer.lab.connectivity import degrees, diameter, is_connected_to_degree, vertex_connectivity
 from gossamer.machine import Micros, Peer
 from gossamer.overlay.interest.graph import SMALL, Graph, _mix, _peer, _place, _unmix, edges
+from gossamer.overlay.interest.messages import Gone
 from gossamer.overlay.interest.record import Record
 from gossamer.overlay.interest.view import View
 
@@ -95,7 +96,7 @@ def test_who_can_be_dialled_may_change(changes: list[tuple[int, bool, bool]]) ->
             assert known is not None
             view.put(known, Micros(0))
         elif there.pop(peer, None) is not None:
-            view.remove(peer, version << 8, Micros(0), left=True)
+            view.remove(Gone(peer, version << 8, True), Micros(0))
         assert (view.membership > before[0]) == (before[1:] != (peer in there, there.get(peer)))
         right = view_of(list(there), 3, {peer for peer, reached in there.items() if not reached})
         assert [view.neighbours(peer) for peer in there] == [

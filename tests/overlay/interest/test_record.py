@@ -164,7 +164,7 @@ def test_what_the_owner_adds_stays_with_the_record() -> None:
     own.add(b"classes")
     own.change(own.join("a", 1, "user"))
     own.move("elsewhere")
-    own.live_again(7)
+    own.live_again(7 << 8)
     assert (own.record.extra, own.record.address, own.record.incarnation) == (
         b"classes",
         "elsewhere",

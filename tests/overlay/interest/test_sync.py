@@ -246,7 +246,7 @@ def test_whoever_takes_a_living_node_for_dead_is_told_of_its_new_life() -> None:
 def test_a_death_is_forgotten_after_its_time_and_their_number_is_bounded() -> None:
     view = View(3, members_max=10, pairs_max=10)
     for peer in range(TOMBS_MAX + 100):
-        view.remove(Peer(peer), 256, Micros(peer), left=False)
+        view.remove(Gone(peer, 256, False), Micros(peer))
     assert len(view.tombs) == TOMBS_MAX
     view.forget(Micros(TOMBS_MAX + 90))
     assert len(view.tombs) == 10
@@ -261,7 +261,7 @@ def test_the_dead_are_told_of_in_the_exchange() -> None:
     net.until(
         lambda: all(net.peer(number) not in machine.view.members for machine in net.machines), 20
     )
-    net[0].view.tombs[net.peer(number)].life = 2**32 - 1
+    net[0].view.tombs[net.peer(number)].gone = Gone(net.peer(number), 2**32 - 1, False)
     net[1].view.put(Known(Record(net.peer(number), 2**31, 1)), Micros(net.now))
     net.until(
         lambda: all(net.peer(number) not in machine.view.members for machine in net.machines), 20

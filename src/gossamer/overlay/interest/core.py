@@ -69,6 +69,7 @@ from gossamer.overlay.interest.record import CHANGE, INCARNATION_MAX, Pool, Reco
 from gossamer.overlay.interest.state import LIFE_KEY, PEERS_KEY, State
 from gossamer.overlay.interest.sync import Sync
 from gossamer.overlay.interest.view import View
+from gossamer.overlay.proof import FAREWELL, UNSIGNED, Proof
 
 # When all nodes are newcomers: a whole fabric starts, or restarts, at once.
 SURE_AFTER = 3 * SECOND
@@ -81,6 +82,8 @@ WAITS, BUSY_WAITS, RUSH_WAITS = 2, 8, 32
 # Times ``busy``. In a rush a whole fabric starts, or restarts, at once. Then there are fewer and
 # larger rounds.
 RUSH = 20
+# Beyond this incarnation the file is damaged: a node would have begun a life a second for months.
+RESTORED_MAX = INCARNATION_MAX // 2
 _PEER = re.compile("[0-9a-f]{16}")
 
 
@@ -102,6 +105,7 @@ class Interest:
         durable: bool = False,
         restored: Mapping[str, bytes] | None = None,
         hash: Callable[[str], bytes] = topic_hash,
+        proof: Proof = UNSIGNED,
     ) -> None:
         remembered = _read_peers(restored)
         # Another node may be at a remembered address by now, so a peer is expected there. A node
@@ -117,10 +121,15 @@ class Interest:
         self.me, self.config, self.rng = me, config, rng
         incarnation = max(1, incarnation, _read_life(restored) + 1)
         self.view = View(
-            config.k, members_max=config.members_max, pairs_max=config.pairs_max, pool=pool
+            config.k,
+            members_max=config.members_max,
+            pairs_max=config.pairs_max,
+            pool=pool,
+            proof=proof,
         )
         self.names = Names(hash)
-        self._own = Own(me, incarnation, int(rng.random() * 256), address, self.names)
+        self._proof = proof
+        self._own = Own(me, incarnation, int(rng.random() * 256), address, self.names, proof)
         self._gossip = Gossip(whole=config.news == "whole")
         self._links = Links(me, config, self.view, rng, named)
         self._detector = Detector(me, config, self.view, self._links, self._gossip, rng)
@@ -235,7 +244,9 @@ class Interest:
         self._state.has_left = self._links.leaving = True
         # The round starts at once, whatever starts rounds otherwise.
         self._links.deadline = self._round_at = Micros(0)
-        self._gossip.rumour(Gone(self.me, self.record.life, True), None)
+        gone = Gone(self.me, self.record.life, True)
+        signature = self._proof.sign(FAREWELL, gone.said)
+        self._gossip.rumour(replace(gone, signature=signature), None)
         self._command()
 
     @property
@@ -331,7 +342,7 @@ class Interest:
     def _change(self, changes: bytes, now: Micros) -> None:
         if changes:
             if self._own.is_worn:
-                self._state.new_life(self.record.incarnation + 1, now)
+                self._state.next_life(now)
             record, base = self._own.change(changes)
             self._state.renew(record, base, changes, now)
             self._command()
@@ -343,7 +354,13 @@ class Interest:
     def deadline(self) -> Micros:
         if self._commanded or self._state.out or self._state.changes:
             return Micros(0)
-        return min(self._round_at, self._tick_at, self._links.deadline, self._barriers.deadline)
+        return min(
+            self._round_at,
+            self._tick_at,
+            self._links.deadline,
+            self._barriers.deadline,
+            self._state.answer_at,
+        )
 
     def receive(self, sender: Peer, message: Message, now: Micros) -> list[Effect]:
         if sender in self._links.up:
@@ -361,6 +378,8 @@ class Interest:
             self._began = now
         if now >= self._tick_at:
             self._tick(now)
+        if now >= self._state.answer_at:
+            self._state.answer_owed(now)
         if now >= self._links.deadline:
             self._state.out += self._links.upkeep(now)
         if now >= self._barriers.deadline:
@@ -448,9 +467,7 @@ class Interest:
         self._ticks += 1
         self._state.out += self._detector.tick(now)
         while self._detector.verdicts:
-            peer, life = self._detector.verdicts.pop()
-            self._gossip.rumour(Gone(peer, life, False), None)
-            self._state.bury(peer, life, now, left=False)
+            self._state.condemn(*self._detector.verdicts.pop(), now)
         if self._ticks % TICKS == 0:
             self._waits, self._recent = self._pace(), 0
             links = tuple(peer for peer, link in self._links.up.items() if link.greeted)
@@ -487,14 +504,22 @@ class Interest:
             message.version,
             message.version - 1,
             changes,
+            b"",
             now,
         )
 
     def _flips(self, sender: Peer, message: Flips, now: Micros) -> None:
-        for flip in message.flips:
+        for place, flip in enumerate(message.flips):
             changes = flip_changes(flip.topic, flip.stamp)
             self._state.diff(
-                sender, Peer(flip.peer), flip.life, flip.version, flip.version - 1, changes, now
+                sender,
+                Peer(flip.peer),
+                flip.life,
+                flip.version,
+                flip.version - 1,
+                changes,
+                message.signature(place),
+                now,
             )
 
     def _news(self, sender: Peer, message: News, now: Micros) -> None:
@@ -503,7 +528,14 @@ class Interest:
                 self._state.reject(sender, "a malformed change")
                 continue
             self._state.diff(
-                sender, Peer(diff.peer), diff.life, diff.version, diff.base, diff.changes, now
+                sender,
+                Peer(diff.peer),
+                diff.life,
+                diff.version,
+                diff.base,
+                diff.changes,
+                diff.signature,
+                now,
             )
         for record in message.records:
             self._state.whole(sender, record, now)
@@ -563,8 +595,10 @@ class Interest:
 
 
 def _read_life(restored: Mapping[str, bytes] | None) -> int:
+    """The incarnation on disk. One that no node can have come to by living is taken for damage."""
     value = (restored or {}).get(LIFE_KEY, b"0")
-    return min(int(value), INCARNATION_MAX - 1) if value.isdigit() else 0
+    found = int(value) if len(value) <= 8 and value.isdigit() else 0
+    return found if found <= RESTORED_MAX else 0
 
 
 def _read_peers(restored: Mapping[str, bytes] | None) -> dict[str, Peer | None]:

@@ -13,15 +13,16 @@ look after a node have this evidence, the verdict comes within seconds. A pause 
 collection) breaks no links.
 
 No node is removed unheard: a verdict on a node that is not under suspicion here counts as a
-suspicion first. A node that has slept itself (its timer is late), or that hears from hardly any
-neighbour, trusts its own silence less (``strain``).
+suspicion first, and a suspicion must have been heard of for a while. A node that has slept itself
+(its timer is late), or that hears from hardly any neighbour, trusts its own silence less
+(``strain``).
 """
 
 from __future__ import annotations
 
 from random import Random
 
-from gossamer.machine import NEVER, SECOND, Effect, Micros, Peer, Send
+from gossamer.machine import MILLISECOND, NEVER, SECOND, Effect, Micros, Peer, Send
 from gossamer.overlay.interest.config import InterestConfig
 from gossamer.overlay.interest.gossip import Gossip
 from gossamer.overlay.interest.links import Links
@@ -35,6 +36,9 @@ CONFIRM = 3
 STRAIN_MAX = 4
 # The time to answer a verdict that came without a suspicion.
 CONDEMNED = Micros(2 * SECOND)
+# The time to answer a suspicion that was heard of, before a verdict on it is carried out. It is a
+# little less than the shortest time from a suspicion to a verdict at the nodes that give it.
+MOMENT = Micros(750 * MILLISECOND)
 # The most probes that others have asked us for.
 PROBES_MAX = 1024
 
@@ -286,17 +290,21 @@ class Detector:
         """
         peer = Peer(gone.peer)
         suspect = self.suspects.get(peer)
-        if gone.left or (
-            suspect is not None and suspect.condemned == NEVER and len(suspect.by) > 0
-        ):
+        if gone.left or (suspect is not None and self._is_heard(suspect, now)):
             self.suspects.pop(peer, None)
             return True
         if suspect is None:
             known = self._view.members[peer]
             suspect = self.suspects[peer] = Suspect(known.record.life, known.record.version, now)
         if suspect.condemned == NEVER:
-            suspect.condemned = Micros(now + CONDEMNED)
+            wait = Micros(suspect.since + MOMENT) if suspect.by else Micros(now + CONDEMNED)
+            suspect.condemned = wait
         return False
+
+    def _is_heard(self, suspect: Suspect, now: Micros) -> bool:
+        """Whether the suspect has had time to answer."""
+        is_suspected = suspect.condemned == NEVER and len(suspect.by) > 0
+        return is_suspected and now - suspect.since >= MOMENT
 
     def renewed(self, peer: Peer, life: int, version: int) -> None:
         """A greater record of a peer has come."""

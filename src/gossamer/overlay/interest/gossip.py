@@ -196,7 +196,8 @@ def _read(changes: bytes) -> dict[bytes, bytes]:
 
 def _lone(item: Fresh) -> Message:
     record, touched = item.record, item.touched
-    if touched is not None and len(touched) == 1 and record.version == item.base + 1:
+    is_one = touched is not None and len(touched) == 1 and record.version == item.base + 1
+    if touched is not None and is_one and not record.signature:
         ((topic, stamp),) = touched.items()
         return Flip(
             record.peer, record.life, record.version, int.from_bytes(topic, "big"), _number(stamp)
@@ -217,6 +218,7 @@ def pack(items: Iterable[Fresh | Rumour | Record]) -> list[Flips | News]:
     """Items as messages of bounded size, in order."""
     messages: list[Flips | News] = []
     lone: list[Lone] = []
+    signatures: list[bytes] = []
     diffs: list[Diff] = []
     records: list[Record] = []
     suspicions: list[Suspicion] = []
@@ -226,9 +228,10 @@ def pack(items: Iterable[Fresh | Rumour | Record]) -> list[Flips | News]:
     def close() -> None:
         nonlocal size, count
         if lone:
-            messages.append(Flips(tuple(lone)))
+            messages.append(Flips(tuple(lone), b"".join(signatures)))
         if count > len(lone):
             messages.append(News(tuple(diffs), tuple(records), tuple(suspicions), tuple(gone)))
+        signatures.clear()
         for items in (lone, diffs, records, suspicions, gone):
             items.clear()
         size = count = 0
@@ -249,6 +252,7 @@ def pack(items: Iterable[Fresh | Rumour | Record]) -> list[Flips | News]:
                     + len(record.address)
                     + len(record.extra)
                     + len(record.certificate)
+                    + len(record.signature)
                 )
             elif (
                 len(touched) == 1
@@ -265,11 +269,22 @@ def pack(items: Iterable[Fresh | Rumour | Record]) -> list[Flips | News]:
                         _number(stamp),
                     )
                 )
+                signatures.append(record.signature)
+                size += len(record.signature)
             else:
                 assert not isinstance(item, Record)
                 changes = b"".join([topic + stamp for topic, stamp in touched.items()])
-                diffs.append(Diff(record.peer, record.life, record.version, item.base, changes))
-                size += len(changes)
+                diffs.append(
+                    Diff(
+                        record.peer,
+                        record.life,
+                        record.version,
+                        item.base,
+                        changes,
+                        record.signature,
+                    )
+                )
+                size += len(changes) + len(record.signature)
         size += 40
         count += 1
         if size >= NEWS_BYTES or count >= ITEMS_MAX:

@@ -227,7 +227,7 @@ class Links:
             (tomb.address, peer)
             for peer, tomb in view.tombs.items()
             if tomb.address
-            and not tomb.left
+            and not tomb.gone.left
             # By a node that came after it.
             and tomb.address not in self._taken
         ]

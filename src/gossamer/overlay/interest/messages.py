@@ -5,8 +5,8 @@ They come from peers, so bounds are checked when a message is decoded.
 Greet         the first message on a link: the sender's own record, the digest of its view, and the
               number of members that it knows
 Want          whether the sender's overlay has this link
-Flip          one topic joined or left: the lone change, in about 30 bytes
-Flips         several of them, of any nodes
+Flip          one topic joined or left, without keys: the lone change, in about 30 bytes
+Flips         several of them, of any nodes, or one that is signed
 News          other changes, whole records, suspicions and deaths
 Beat          a sign of life, with the digest of the sender's view
 Probe         asks whether this peer is alive, the peer itself or another node that may know
@@ -23,6 +23,7 @@ NameTell      names
 
 from __future__ import annotations
 
+import struct
 from typing import Annotated
 
 from msgspec import Meta, Struct
@@ -30,13 +31,18 @@ from msgspec import Meta, Struct
 from gossamer.machine import Message
 from gossamer.overlay.interest.record import (
     CHANGE,
+    HASH,
+    SAID_HEAD,
     TOPIC,
     TOPICS_MAX,
+    Known,
     Life,
     Record,
+    Signature,
     Uint64,
     Version,
 )
+from gossamer.overlay.proof import SIGNATURE_MAX
 
 # The most items of a kind in one message.
 ITEMS_MAX = 4096
@@ -48,6 +54,10 @@ NEWS_BYTES = 128 << 10
 NAMES_MAX = 256
 # In characters.
 NAME_MAX = 255
+
+# Bytes: the version and the hash of a record.
+LAST = 4 + HASH
+_GONE = struct.Struct(">QI")
 
 Number = Annotated[int, Meta(ge=0, le=2**53)]
 # -1 says that the topic was left.
@@ -76,6 +86,11 @@ class Lone(Struct, frozen=True, array_like=True, gc=False):
 
 class Flips(Message, frozen=True, array_like=True, tag=44):
     flips: Annotated[tuple[Lone, ...], Meta(min_length=1, max_length=ITEMS_MAX)]
+    # With keys: the owner's signature of each record after its change, in the same order.
+    signatures: Annotated[bytes, Meta(max_length=SIGNATURE_MAX * ITEMS_MAX)] = b""
+
+    def signature(self, place: int) -> bytes:
+        return self.signatures[SIGNATURE_MAX * place : SIGNATURE_MAX * (place + 1)]
 
 
 class Diff(Struct, frozen=True, array_like=True, gc=False):
@@ -86,6 +101,8 @@ class Diff(Struct, frozen=True, array_like=True, gc=False):
     version: Version
     base: Version
     changes: Annotated[bytes, Meta(max_length=CHANGE * TOPICS_MAX)]
+    # The owner's signature of the record at ``version``.
+    signature: Signature = b""
 
 
 class Suspicion(Struct, frozen=True, array_like=True, gc=False):
@@ -108,6 +125,24 @@ class Gone(Struct, frozen=True, array_like=True, gc=False):
     life: Life
     # The peer said so itself.
     left: bool
+    # With keys, the peer's signature of its farewell, or else of the last record that it has said
+    # in this life. So no verdict is about a life that the peer has not had.
+    signature: Signature = b""
+    # The end of what the peer has signed (``Known.said``), if it has not said farewell.
+    last: Annotated[bytes, Meta(max_length=LAST)] = b""
+
+    @property
+    def said(self) -> bytes:
+        """What the peer has signed."""
+        return _GONE.pack(self.peer, self.life) + self.last
+
+
+def verdict(known: Known) -> Gone:
+    """The verdict on a node by its last record."""
+    record = known.record
+    if not record.signature:
+        return Gone(record.peer, record.life, False)
+    return Gone(record.peer, record.life, False, record.signature, known.said[SAID_HEAD:])
 
 
 class News(Message, frozen=True, array_like=True, tag=31):

@@ -5,6 +5,8 @@ counter, which is stamped on each topic at subscribing and never reset within a 
 wanted by several sources (the user, services of the overlay, services outside it: claim 7), and
 several times by each, over the same route or another. It is left when no source wants it any
 longer.
+
+Each version of the record is signed here, because other nodes believe nothing else of this node.
 """
 
 from __future__ import annotations
@@ -16,17 +18,18 @@ from gossamer.overlay.interest.names import Names
 from gossamer.overlay.interest.record import (
     COUNTER_MAX,
     EXTRA_MAX,
-    INCARNATION_MAX,
     LEFT,
     ROUTES,
     ROUTES_ALL,
     TOPICS_MAX,
     VERSION_MAX,
+    Known,
     Record,
     apply,
     make_stamp,
     read_stamp,
 )
+from gossamer.overlay.proof import RECORD, UNSIGNED, Proof
 
 # A source, the topic's name, and the routes.
 _Wish = tuple[str, str, int]
@@ -37,11 +40,20 @@ class InterestError(ValueError):
 
 
 class Own:
-    def __init__(self, me: Peer, incarnation: int, nonce: int, address: str, names: Names) -> None:
-        self.record = Record(me, incarnation << 8 | nonce, 1, address)
+    def __init__(
+        self,
+        me: Peer,
+        incarnation: int,
+        nonce: int,
+        address: str,
+        names: Names,
+        proof: Proof = UNSIGNED,
+    ) -> None:
+        self._proof = proof
+        self.record = self._signed(Record(me, incarnation << 8 | nonce, 1, address))
         # The leave counter.
         self.leaves = 0
-        self._nonce, self._names = nonce, names
+        self._names = names
         # For each topic: the wishes for it, and how often each was made.
         self._sources: dict[bytes, dict[_Wish, int]] = {}
 
@@ -118,12 +130,20 @@ class Own:
         The changes may be empty.
         """
         base = self.record.version
-        self.record = apply(self.record, base + 1, changes)
+        self.record = self._signed(apply(self.record, base + 1, changes))
         return self.record, base
 
-    def move(self, address: str) -> Record:
-        self.record = replace(self.record, version=self.record.version + 1, address=address)
+    def _signed(self, record: Record) -> Record:
+        if not self._proof.is_on:
+            return record
+        return replace(record, signature=self._proof.sign(RECORD, Known(record).said))
+
+    def _renew(self, **changed: object) -> Record:
+        self.record = self._signed(replace(self.record, version=self.record.version + 1, **changed))
         return self.record
+
+    def move(self, address: str) -> Record:
+        return self._renew(address=address)
 
     def add(self, extra: bytes) -> Record:
         """Sets ``extra``."""
@@ -131,22 +151,16 @@ class Own:
             raise InterestError(
                 f"{len(extra)} bytes for all other nodes to keep; at most {EXTRA_MAX} are allowed"
             )
-        self.record = replace(self.record, version=self.record.version + 1, extra=extra)
-        return self.record
+        return self._renew(extra=extra)
 
     def certify(self, certificate: bytes) -> Record:
         """Sets the certificate."""
-        self.record = replace(self.record, version=self.record.version + 1, certificate=certificate)
-        return self.record
+        return self._renew(certificate=certificate)
 
-    def live_again(self, incarnation: int) -> Record:
-        """The same interest in a new life.
-
-        An absurdly great incarnation counts as the greatest.
-        """
+    def live_again(self, life: int) -> Record:
+        """The same interest in a new life."""
         old = self.record
         self.leaves = 0
         stamps = b"".join([make_stamp(0, stamp & ROUTES_ALL) for stamp in old.stamps[3::4]])
-        life = min(incarnation, INCARNATION_MAX) << 8 | self._nonce
-        self.record = replace(old, life=life, version=1, stamps=stamps)
+        self.record = self._signed(replace(old, life=life, version=1, stamps=stamps))
         return self.record

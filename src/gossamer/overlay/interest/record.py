@@ -15,7 +15,9 @@ between.
 
 A change travels as the touched topics with their final state, 12 bytes each (``LEFT`` for a topic
 that was left). It applies to any version from its base on, not only to the base itself: a topic
-that was joined and left in between is in it as left.
+that was joined and left in between is in it as left. With it travels the owner's signature of the
+record as it is after the change. So a change counts only if it leads to a record that its owner
+has signed.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from gossamer.machine import Peer
+from gossamer.overlay.proof import SIGNATURE_MAX
 
 # Of one node.
 TOPICS_MAX = 65_536
@@ -44,12 +47,14 @@ COUNTER_MAX = (1 << 32 - ROUTE_BITS) - 2
 
 # In bytes.
 TOPIC, STAMP, CHANGE = 8, 4, 12
+HASH = 32
 LEFT = b"\xff\xff\xff\xff"
 
 Uint64 = Annotated[int, Meta(ge=0)]
 Life = Annotated[int, Meta(ge=0, le=LIFE_MAX)]
 Version = Annotated[int, Meta(ge=0, le=VERSION_MAX)]
 Address = Annotated[str, Meta(max_length=ADDRESS_MAX)]
+Signature = Annotated[bytes, Meta(max_length=SIGNATURE_MAX)]
 
 
 class Record(Struct, frozen=True, array_like=True, gc=False):
@@ -66,6 +71,8 @@ class Record(Struct, frozen=True, array_like=True, gc=False):
     extra: Annotated[bytes, Meta(max_length=EXTRA_MAX)] = b""
     # The proof of the node's identity, where there are keys. It is opaque here.
     certificate: Annotated[bytes, Meta(max_length=CERTIFICATE_MAX)] = b""
+    # The owner's signature of everything else (``Known.said``); empty without keys.
+    signature: Signature = b""
 
     @property
     def incarnation(self) -> int:
@@ -120,8 +127,8 @@ def find(topics: bytes, topic: bytes) -> int:
     return at // TOPIC if at >= 0 else -1
 
 
-def apply(record: Record, version: int, changes: bytes) -> Record:
-    """The record after some changes."""
+def apply(record: Record, version: int, changes: bytes, signature: bytes = b"") -> Record:
+    """The record after some changes, with its owner's signature."""
     if not changes:
         topics, stamps = record.topics, record.stamps
     elif len(changes) == CHANGE:
@@ -145,6 +152,7 @@ def apply(record: Record, version: int, changes: bytes) -> Record:
         stamps,
         record.extra,
         record.certificate,
+        signature,
     )
 
 
@@ -176,7 +184,11 @@ def is_well_formed(record: Record) -> bool:
     return all(map(int.__lt__, hashes, hashes[1:]))
 
 
-_HEAD = struct.Struct(">QII")
+_SAID = struct.Struct(">QII")
+# With the lengths no two records with different fields have the same bytes.
+_LENGTHS = struct.Struct(">HIH")
+# The peer and the life, with which ``Known.said`` begins.
+SAID_HEAD = 12
 _ENTRY = struct.Struct(">QIII")
 _MASK = 2**64 - 1
 
@@ -191,26 +203,29 @@ def mix(value: int) -> int:
 
 
 class Known:
-    """A record with its digest.
+    """A record with the bytes that its owner signs, and its digest.
 
-    The views of simulated nodes share it, so that thousands of them fit into one process.
+    These bytes say the peer, life and version, and the hash of everything else but the signature.
+    So they prove a life without the record. The views of simulated nodes share it, so that
+    thousands of them fit into one process.
     """
 
-    __slots__ = ("digest", "order", "record", "spread")
+    __slots__ = ("digest", "order", "record", "said", "spread")
 
     def __init__(self, record: Record) -> None:
-        head = _HEAD.pack(record.peer, record.life, record.version)
+        address = record.address.encode()
         content = (
-            head
-            + record.address.encode()
-            + b"\0"
+            _LENGTHS.pack(len(address), len(record.topics), len(record.extra))
+            + address
             + record.topics
             + record.stamps
             + record.extra
             + record.certificate
         )
         self.record = record
-        self.digest = int.from_bytes(blake2b(content, digest_size=8).digest(), "big")
+        hash = blake2b(content, digest_size=HASH).digest()
+        self.said = _SAID.pack(record.peer, record.life, record.version) + hash
+        self.digest = int.from_bytes(blake2b(self.said, digest_size=8).digest(), "big")
         self.spread = mix(record.peer)
         self.order = (record.life, record.version, self.digest & 0xFFFFFFFF)
 

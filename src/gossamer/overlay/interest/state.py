@@ -1,11 +1,14 @@
 """The state of the plane at one node, and the changes that news makes: the seed's S and its
 updates.
 
-News of a peer is taken if it is greater than the record here. Then it is passed on to neighbours
-that may lack it, and told to the owner. Anything else is not forwarded (paragraph 53: "will only
-propagate news"). News of this node itself is answered if this node has not said it. It may come
-from an old life that is still remembered somewhere, from a verdict, from another process of the
-same name, or from a liar.
+News of a peer is taken if it is greater than the record here, and if the peer has signed it. Then
+it is passed on to neighbours that may lack it, and told to the owner. Anything else is not
+forwarded (paragraph 53: "will only propagate news"). News of this node itself is answered if this
+node has not said it. With keys such news comes from an old life that is still remembered somewhere,
+or from another process with the same keys. Without keys it may also come from a liar.
+
+A verdict is the word of others. So it speaks only of a life that the peer has had itself, the peer
+has a moment to answer, and the answer wins. Answers are paced, but none is left out.
 """
 
 from __future__ import annotations
@@ -18,9 +21,9 @@ from gossamer.overlay.interest.config import InterestConfig
 from gossamer.overlay.interest.detector import Detector
 from gossamer.overlay.interest.gossip import Gossip
 from gossamer.overlay.interest.links import Links
-from gossamer.overlay.interest.messages import Gone, News, Suspicion
+from gossamer.overlay.interest.messages import Gone, News, Suspicion, verdict
 from gossamer.overlay.interest.own import Own
-from gossamer.overlay.interest.record import CHANGE, Known, Record, ViewChange, apply
+from gossamer.overlay.interest.record import CHANGE, LIFE_MAX, Known, Record, ViewChange, apply
 from gossamer.overlay.interest.sync import Sync
 from gossamer.overlay.interest.view import View
 from gossamer.trace import Conflict, Dropped, Rejected, hex_peer
@@ -32,7 +35,7 @@ PEERS_KEPT = 64
 KEEP_EVERY = Micros(10 * SECOND)
 # Between answers to claims about this node, so that a liar cannot make it shout.
 REFUTE_GAP = Micros(100_000)
-# The same, once another process is known to use this name. Neither of the two can win.
+# Between answers to another process, once it is known to use this name. Neither of the two can win.
 CONFLICT_GAP = Micros(5 * SECOND)
 CONFLICT_MEMORY = Micros(60 * SECOND)
 # Answers to another life within a minute. Beyond them it is no old life but another process.
@@ -45,6 +48,8 @@ CLAIM_BURST = 2
 CLAIM_COST = 512
 # The most neighbours whose news is counted.
 SPENT_MAX = 1024
+# Changes that led to no signed record, while the neighbour is asked for the whole record.
+DOUBTS_MAX = 4096
 # Tokens of this plane are negative, because the node's own count up from 1.
 FIRST_TOKEN = -1
 
@@ -73,7 +78,12 @@ class State:
         self.conflict = False
         self.has_left = False
         self._durable = durable
+        # The random bits of this node's lives.
+        self._nonce = own.record.life & 0xFF
         self._refuted_at = Micros(-SECOND)
+        # An answer that waits because another one was just given: "", "suspicion", or "verdict".
+        self._owed = ""
+        self._doubts: dict[tuple[Peer, Peer], None] = {}
         self._refutes: list[Micros] = []
         self._twin_at = Micros(-SECOND)
         self._kept_at = Micros(0)
@@ -91,11 +101,14 @@ class State:
         version: int,
         base: int,
         changes: bytes,
+        signature: bytes,
         now: Micros,
     ) -> None:
         known = self.view.members.get(peer)
         if peer == self.me:
-            self._about_me(life, version, None, now)
+            if (life, version) > (self.own.record.life, self.own.record.version):
+                # Only the whole record can show that this node has said it in another life.
+                self._doubt(sender, peer, now)
         elif known is None:
             if not self._is_buried(sender, peer, life):
                 # It asks for the whole record, because the base is not here.
@@ -107,13 +120,14 @@ class State:
             elif life > record.life or base > record.version:
                 self.out += self.sync.want(sender, [peer], now)
             else:
-                self._adopt(sender, apply(record, version, changes), record.version, changes, now)
+                after = apply(record, version, changes, signature)
+                self._adopt(sender, after, record.version, changes, now)
 
     def whole(self, sender: Peer, record: Record, now: Micros) -> None:
         peer = Peer(record.peer)
         self.sync.came(peer)
         if peer == self.me:
-            self._about_me(record.life, record.version, record, now)
+            self._about_me(sender, record, now)
             return
         known = self.view.members.get(peer)
         if known is not None:
@@ -131,30 +145,49 @@ class State:
         if claim.peer == self.me:
             if claim.life == self.own.record.life and claim.version >= self.own.record.version:
                 self.detector.strained()
-                self._refute(now)
+                self._answer("suspicion", now)
         else:
             self.detector.accused(claim, sender, now)
 
     def gone(self, sender: Peer, gone: Gone, now: Micros) -> None:
         peer = Peer(gone.peer)
-        if peer == self.me:
-            if gone.life >= self.own.record.life and not self.has_left:
-                self.counters["declared dead"] += 1
-                self._answer_life(gone.life, now)
-            return
         known = self.view.members.get(peer)
-        if known is None or known.record.life > gone.life:
-            if known is None and not self.view.is_dead(peer, gone.life):
-                self.view.remove(peer, gone.life, now, left=gone.left)
-            elif known is not None:
-                # The sender does not know of the new life.
-                self._tell(sender, known.record)
+        if peer != self.me and known is not None and known.record.life > gone.life:
+            # The sender does not know of the new life.
+            self._tell(sender, known.record)
+            return
+        if known is None and self.view.is_dead(peer, gone.life):
+            return
+        if known is not None and known.record.life == gone.life and not gone.left:
+            # This node has the proof of that life itself.
+            gone = verdict(known)
+        elif known is None or gone.life >= known.record.life:
+            has_lived = self.view.has_lived(gone)
+            if has_lived is False:
+                self.reject(sender, "a death that the peer's own signature does not bear out")
+            if not has_lived:
+                return
+        if peer == self.me:
+            self._gone_me(gone, now)
+            return
+        if known is None:
+            self.view.remove(gone, now)
             return
         suspect = self.detector.suspects.get(peer)
         if suspect is None or suspect.condemned == NEVER:
             self.gossip.rumour(gone, sender)
         if self.detector.condemned(gone, now):
-            self.bury(peer, gone.life, now, left=gone.left)
+            self.bury(gone, now)
+
+    def _gone_me(self, gone: Gone, now: Micros) -> None:
+        mine = self.own.record.life
+        if gone.life < mine or self.has_left:
+            return
+        self.counters["declared dead"] += 1
+        if gone.life == mine:
+            self._answer("verdict", now)
+        else:
+            self._answer_life(gone.life, now)
 
     def renew(self, record: Record, base: int, changes: bytes | None, now: Micros) -> None:
         """This node's own record is new."""
@@ -162,25 +195,45 @@ class State:
         self._put(known, now)
         self.gossip.changed(known, base, changes, None)
 
-    def _refute(self, now: Micros) -> None:
-        """Answers that this node is alive: the same interest, in a greater version."""
-        if now - self._refuted_at >= REFUTE_GAP and not self.own.is_worn:
-            self._refuted_at = now
+    def _answer(self, claim: str, now: Micros) -> None:
+        """Answers that this node is alive: in a greater version after a suspicion, and in a new
+        life after a verdict, because some nodes may have carried it out.
+
+        If another answer was just given, this one follows it.
+        """
+        if now - self._refuted_at < REFUTE_GAP:
+            self._owed = max(self._owed, claim)
+            return
+        self._refuted_at, self._owed = now, ""
+        if claim == "verdict" or self.own.is_worn:
+            self.new_life(self.own.record.life + 1, now)
+        else:
             self.counters["refuted"] += 1
             record, base = self.own.change(b"")
             self.renew(record, base, b"", now)
 
-    def _about_me(self, life: int, version: int, record: Record | None, now: Micros) -> None:
-        """A neighbour has news of this node itself.
+    @property
+    def answer_at(self) -> Micros:
+        """When an answer is due that had to wait."""
+        is_due = self._owed and not self.has_left
+        return Micros(self._refuted_at + REFUTE_GAP) if is_due else NEVER
 
-        It may be the node's own news, an old life, another process of the same name, or a lie.
+    def answer_owed(self, now: Micros) -> None:
+        self._answer(self._owed, now)
+
+    def _about_me(self, sender: Peer, record: Record, now: Micros) -> None:
+        """A neighbour has a record of this node itself.
+
+        It may be the node's own one, of an old life, of another process of the same name, or a lie.
         """
         mine = self.own.record
-        if (life, version) < (mine.life, mine.version) or record == mine:
+        if (record.life, record.version) < (mine.life, mine.version) or record == mine:
             return
-        if life == mine.life and version == mine.version and record is None:
+        if not self.view.is_signed(Known(record)):
+            self._forged(sender)
             return
-        self._answer_life(life, now)
+        self._doubts.pop((sender, self.me), None)
+        self._answer_life(record.life, now)
 
     def _answer_life(self, life: int, now: Micros) -> None:
         if (
@@ -192,7 +245,7 @@ class State:
         self._refutes = [at for at in self._refutes if now - at < CONFLICT_MEMORY] + [now]
         if len(self._refutes) > CONFLICTS:
             self._conflict_with(life >> 8)
-        self.new_life(max(self.own.record.life, life) // 256 + 1, now)
+        self.new_life((max(self.own.record.life, life) // 256 + 1) << 8 | self._nonce, now)
 
     def _conflict_with(self, incarnation: int) -> None:
         if not self.conflict:
@@ -209,10 +262,21 @@ class State:
         if self.conflict and now - max(self._refuted_at, self._twin_at) >= CONFLICT_MEMORY:
             self.conflict = False
 
-    def new_life(self, incarnation: int, now: Micros) -> None:
+    def next_life(self, now: Micros) -> None:
+        """Begins a new life because the present one is worn out."""
+        self.new_life(self.own.record.life + 1, now)
+
+    def new_life(self, life: int, now: Micros) -> None:
+        if life > LIFE_MAX:
+            # Without keys a liar can claim the last life.
+            self.counters["no life left"] += 1
+            return
         self.counters["new lives"] += 1
-        self.renew(self.own.live_again(incarnation), 0, None, now)
-        self.keep_life()
+        before = self.own.record.incarnation
+        self.renew(self.own.live_again(life), 0, None, now)
+        # A restart begins the next incarnation, whatever lives this one has had.
+        if self.own.record.incarnation != before:
+            self.keep_life()
 
     def _adopt(
         self, sender: Peer, record: Record, base: int, changes: bytes | None, now: Micros
@@ -232,6 +296,13 @@ class State:
         here = self.view.members.get(Peer(record.peer))
         if here is not None and known.order <= here.order:
             return
+        if not self.view.is_signed(known):
+            if changes is None:
+                self._forged(sender)
+            else:
+                self._doubt(sender, Peer(record.peer), now)
+            return
+        self._doubts.pop((sender, Peer(record.peer)), None)
         refusal = self.view.refuses(record)
         if refusal:
             self.counters["refused"] += 1
@@ -243,6 +314,25 @@ class State:
             self.detector.renewed(Peer(record.peer), record.life, record.version)
         if self.barriers.active:
             self.out += self.barriers.changed(Peer(record.peer), now)
+
+    def _doubt(self, sender: Peer, peer: Peer, now: Micros) -> None:
+        """A change led to no record that its owner has signed.
+
+        The owner may have signed two records of one version, of which this node has another one
+        than the sender. So the sender is asked for the whole record, and charged if it brings more
+        such changes before that one.
+        """
+        key = (sender, peer)
+        if key in self._doubts:
+            self._forged(sender)
+        self._doubts[key] = None
+        if len(self._doubts) > DOUBTS_MAX:
+            del self._doubts[next(iter(self._doubts))]
+        self.out += self.sync.want(sender, [peer], now)
+
+    def _forged(self, sender: Peer) -> None:
+        self.counters["forged"] += 1
+        self.reject(sender, "a record that its node has not signed")
 
     def _affords(self, sender: Peer, record: Record, now: Micros) -> bool:
         """Whether a neighbour may bring about this change now.
@@ -272,8 +362,9 @@ class State:
         if change.reason != "news":
             self.links.deadline = min(self.links.deadline, Micros(now + self.config.settle))
 
-    def bury(self, peer: Peer, life: int, now: Micros, *, left: bool) -> None:
-        change = self.view.remove(peer, life, now, left=left)
+    def bury(self, gone: Gone, now: Micros) -> None:
+        peer = Peer(gone.peer)
+        change = self.view.remove(gone, now)
         self.detector.removed(peer)
         self.gossip.drop(peer)
         self.out += self.barriers.closed(peer, now)
@@ -285,12 +376,19 @@ class State:
         """Whether the life is over. Then the neighbour that brings news of it is told."""
         if not self.view.is_dead(peer, life):
             return False
-        tomb = self.view.tombs[peer]
-        self.out.append(Send((sender,), News(gone=(Gone(peer, tomb.life, tomb.left),))))
+        self.out.append(Send((sender,), News(gone=(self.view.tombs[peer].gone,))))
         return True
 
     def _tell(self, peer: Peer, record: Record) -> None:
         self.out.append(Send((peer,), News(records=(record,))))
+
+    def condemn(self, peer: Peer, life: int, now: Micros) -> None:
+        """Carries out this node's own verdict."""
+        known = self.view.members.get(peer)
+        if known is not None and known.record.life == life:
+            gone = verdict(known)
+            self.gossip.rumour(gone, None)
+            self.bury(gone, now)
 
     def _know(self, record: Record) -> Known:
         known = self.view.learn(record)

@@ -122,7 +122,7 @@ class Sync:
             here = mine.get(other)
             if here is None:
                 if view.is_dead(other, order[0]):
-                    gone.append(Gone(other, view.tombs[other].life, view.tombs[other].left))
+                    gone.append(view.tombs[other].gone)
                 elif other not in view.members:
                     wanted.append(other)
             elif order > here:
@@ -191,7 +191,7 @@ class Sync:
             if known is not None:
                 records.append(known.record)
             elif other in view.tombs:
-                gone.append(Gone(other, view.tombs[other].life, view.tombs[other].left))
+                gone.append(view.tombs[other].gone)
         return self._send(peer, records, gone)
 
     def _send(self, peer: Peer, records: list[Record], gone: list[Gone]) -> list[Effect]:

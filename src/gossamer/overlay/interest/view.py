@@ -17,8 +17,9 @@ from itertools import islice
 
 from gossamer.machine import Micros, Peer
 from gossamer.overlay.interest.graph import Graph
-from gossamer.overlay.interest.messages import BUCKETS_MAX
+from gossamer.overlay.interest.messages import BUCKETS_MAX, Gone
 from gossamer.overlay.interest.record import TOPICS_MAX, Known, Pool, Record, ViewChange, learn
+from gossamer.overlay.proof import FAREWELL, RECORD, UNSIGNED, Proof
 
 TOMBS_MAX = 65_536
 # The most topics in the index.
@@ -27,15 +28,21 @@ _MASK = 2**64 - 1
 
 
 class Tomb:
-    __slots__ = ("address", "at", "left", "life")
+    __slots__ = ("address", "at", "gone")
 
-    def __init__(self, life: int, at: Micros, address: str, left: bool) -> None:
-        self.life, self.at, self.address, self.left = life, at, address, left
+    def __init__(self, gone: Gone, at: Micros, address: str) -> None:
+        self.gone, self.at, self.address = gone, at, address
 
 
 class View:
     def __init__(
-        self, k: int, *, members_max: int, pairs_max: int, pool: Pool | None = None
+        self,
+        k: int,
+        *,
+        members_max: int,
+        pairs_max: int,
+        pool: Pool | None = None,
+        proof: Proof = UNSIGNED,
     ) -> None:
         self.members: dict[Peer, Known] = {}
         self._graph = Graph(k)
@@ -59,6 +66,7 @@ class View:
         self._learn = pool.get if pool is not None else learn
         # With keys: whether a certificate is the peer's.
         self.proves: Callable[[Peer, bytes], bool] | None = None
+        self._proof = proof
         self._buckets = [0] * BUCKETS_MAX
         self._watched: dict[bytes, dict[Peer, bytes]] = {}
 
@@ -116,16 +124,30 @@ class View:
         return ""
 
     def learn(self, record: Record, *, flipped: bool = False) -> Known | None:
-        """The record, checked and with its digest; None if it is malformed, or not its peer's.
+        """The record with its digest; None if it is malformed.
 
         With ``flipped`` it is a record from here with one topic changed, so its order need not be
         checked again.
         """
-        if self.proves is not None and not self.proves(Peer(record.peer), record.certificate):
-            return None
         if flipped and self._learn is learn:
             return Known(record) if record.count <= TOPICS_MAX else None
         return self._learn(record)
+
+    def is_signed(self, known: Known) -> bool:
+        """Whether the record's certificate is its peer's, and the peer has signed the record."""
+        record = known.record
+        peer = Peer(record.peer)
+        if self.proves is not None and not self.proves(peer, record.certificate):
+            return False
+        return bool(self._proof.proves(peer, RECORD, known.said, record.signature))
+
+    def has_lived(self, gone: Gone) -> bool | None:
+        """Whether the peer has had this life, and has said farewell itself if that is claimed.
+
+        None means that its key is not known here.
+        """
+        kind = FAREWELL if gone.left else RECORD
+        return self._proof.proves(Peer(gone.peer), kind, gone.said, gone.signature)
 
     def put(self, known: Known, now: Micros) -> ViewChange:
         """Takes a record that is greater than the one here."""
@@ -154,13 +176,14 @@ class View:
             self._reindex(peer, old.record if old else None, record)
         return ViewChange(peer, old.record if old else None, record, reason)
 
-    def remove(self, peer: Peer, life: int, now: Micros, *, left: bool) -> ViewChange | None:
+    def remove(self, gone: Gone, now: Micros) -> ViewChange | None:
         """This life of the peer is over."""
+        peer, life = Peer(gone.peer), gone.life
         old = self.members.get(peer)
         tomb = self.tombs.pop(peer, None)
         address = old.record.address if old else tomb.address if tomb else ""
-        if tomb is None or life > tomb.life:
-            tomb = Tomb(life, now, address, left)
+        if tomb is None or life > tomb.gone.life:
+            tomb = Tomb(gone, now, address)
         self.tombs[peer] = tomb
         if len(self.tombs) > TOMBS_MAX:
             del self.tombs[next(iter(self.tombs))]
@@ -175,11 +198,11 @@ class View:
         self._touch(now)
         if self._watched:
             self._reindex(peer, old.record, None)
-        return ViewChange(peer, old.record, None, "left" if left else "failed")
+        return ViewChange(peer, old.record, None, "left" if gone.left else "failed")
 
     def is_dead(self, peer: Peer, life: int) -> bool:
         tomb = self.tombs.get(peer)
-        return tomb is not None and life <= tomb.life
+        return tomb is not None and life <= tomb.gone.life
 
     def forget(self, before: Micros) -> None:
         """Forgets deaths from before this time."""
