@@ -271,11 +271,13 @@ def test_names_weigh_more_than_hashes() -> None:
     flip = Flip(2**63, 256, 2, topic, 4)
     # The header of a short string has 1 byte, and that of a 64-bit integer, too.
     assert named_size(flip, names.by_hash) - len(encode(flip)) == size + 1 - 9
-    for message in (
-        Flips((Lone(2**63, 256, 2, topic, 4),)),
-        News(diffs=(Diff(2**63, 256, 3, 1, hash + bytes(4)),)),
-        News(records=(Record(2**63, 256, 3, "node-1", hash, bytes(4)),)),
-        Greet(Record(2**63, 256, 3, "node-1", hash, bytes(4)), 1, 2, True),
+    # A field of bytes has a header of 2 bytes, and an array of up to 15 items has 1 byte.
+    record = Record(2**63, 256, 3, "node-1", hash, bytes(4))
+    for message, more in (
+        (Flips((Lone(2**63, 256, 2, topic, 4),)), size + 1 - 9),
+        (News(diffs=(Diff(2**63, 256, 3, 1, hash + bytes(4)),)), (1 + 1 + 1 + size + 6) - 14),
+        (News(records=(record,)), (1 + 1 + size) - 10),
+        (Greet(record, 1, 2, True), (1 + 1 + size) - 10),
     ):
-        assert named_size(message, names.by_hash) > len(encode(message))
+        assert named_size(message, names.by_hash) - len(encode(message)) == more
     assert len(set(names.hashes)) == 50

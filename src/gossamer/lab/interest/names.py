@@ -74,13 +74,20 @@ def _twin(message: Any, names: Mapping[bytes, str]) -> Any:
         named = ([_twin(item, names) for item in part] for part in (message.diffs, message.records))
         return [31, *named, list(message.suspicions), list(message.gone)]
     if kind is Flips:
-        return [44, [_twin(item, names) for item in message.flips]]
+        return [44, [_twin(item, names) for item in message.flips], message.signatures]
     if kind is Diff:
         at = range(0, len(message.changes), CHANGE)
         changes = [
             [names.get(message.changes[a : a + 8], ""), message.changes[a + 8 : a + 12]] for a in at
         ]
-        return [message.peer, message.life, message.version, message.base, changes]
+        return [
+            message.peer,
+            message.life,
+            message.version,
+            message.base,
+            changes,
+            message.signature,
+        ]
     if kind is Record:
         topics = [
             names.get(message.topics[a : a + 8], "") for a in range(0, len(message.topics), TOPIC)
@@ -92,7 +99,11 @@ def _twin(message: Any, names: Mapping[bytes, str]) -> Any:
             message.address,
             topics,
             message.stamps,
+            message.extra,
+            message.certificate,
+            message.signature,
         ]
     if kind is Greet:
-        return [32, _twin(message.record, names), message.digest, message.members, message.want]
+        record = _twin(message.record, names)
+        return [32, record, message.digest, message.members, message.want, message.sure]
     return message
