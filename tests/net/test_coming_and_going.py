@@ -33,7 +33,7 @@ def test_a_node_that_left_after_a_moment_is_not_declared_dead() -> None:
                 for node in (seed, other):
                     tombs = node._interest.view.tombs
                     await until(lambda tombs=tombs: len(tombs) == 12)
-                    assert all(tomb.left for tomb in tombs.values())
+                    assert all(tomb.gone.left for tomb in tombs.values())
 
     go(main())
 
@@ -90,7 +90,7 @@ def test_a_node_that_ends_with_an_error_says_goodbye_all_the_same(
             for node in (seed, other):
                 tombs = node._interest.view.tombs
                 await until(lambda tombs=tombs: len(tombs) == 3)
-                assert all(tomb.left for tomb in tombs.values())
+                assert all(tomb.gone.left for tomb in tombs.values())
 
     go(main())
 
