@@ -8,12 +8,14 @@ import signal
 import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.cli.test_fabric_commands import GOSSAMER, SECONDS, env, gossamer, node
+
+from gossamer import blocking
 
 __all__ = ["env", "node"]
 pytestmark = pytest.mark.live
@@ -141,3 +143,32 @@ def test_a_named_pipe_is_read_as_it_is_written(
         finally:
             watch.cancel()
             publisher.kill()
+
+
+@pytest.mark.parametrize("way", ["--join", "--via"])
+def test_events_that_were_published_before_an_error_are_reported(
+    env: dict[str, str], node: str, tmp_path: Path, way: str
+) -> None:
+    """Another schema of the topic comes to the fabric while the command publishes."""
+    gossamer(env, "advertise", "numbers", "n INT", "--join", node)
+    with blocking.Node(data_dir=tmp_path / "other") as alone:
+        alone.advertise("numbers", "name STRING")
+    with (
+        blocking.Node(join=[node]) as seer,
+        seer.subscribe("numbers") as events,
+        publishing(env, way, node) as process,
+    ):
+        say(process, '{"n": 1}\n')
+        assert events.next(SECONDS)["n"] == 1
+        with blocking.Node(data_dir=tmp_path / "other", join=[node]):
+            while process.poll() is None:
+                with suppress(BrokenPipeError):
+                    say(process, '{"n": 2}\n')
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(0.05)
+            assert process.stdout is not None
+            assert process.stderr is not None
+            assert process.stdout.read().startswith("before the error: ")
+            [error] = process.stderr.read().splitlines()
+            assert "do not agree" in error
+            assert process.returncode == 2

@@ -42,9 +42,9 @@ class Busy(Fabric):
             self.world.clock.call(at, lambda: self.resume(number))
 
 
-# In the first four a leaf of the tree once owed an answer for ever, and the subscription never came
-# into force.
-@pytest.mark.parametrize("seed", [49, 85, 126, 183, *range(16)])
+# In the first four a leaf owes an answer for ever, if ``Routes.settled`` is not called again after
+# it was put off.
+@pytest.mark.parametrize("seed", [39, 49, 63, 93, *range(16)])
 def test_a_tree_subscription_comes_into_force_after_every_restart(seed: int) -> None:
     fabric = Busy(seed)
     for number in range(NODES):

@@ -124,7 +124,7 @@ def publish(
                 except asyncio.CancelledError:
                     await sent.settle(INTERRUPTED_SECONDS)
                     raise
-                except (gossamer.EventError, LineError):
+                except (gossamer.EventError, LineError, gossamer.NodeError, gossamer.TopicError):
                     # The events that were published are reported first.
                     await sent.settle()
                     raise
@@ -140,6 +140,9 @@ def publish(
         except (gossamer.EventError, LineError) as error:
             sent.summary("before the error: ")
             raise gossamer.EventError(str(error)) from None
+        except (gossamer.NodeError, gossamer.TopicError):
+            sent.summary("before the error: ")
+            raise
         sent.summary()
         return 0
 
@@ -189,6 +192,9 @@ def _through(
     except KeyboardInterrupt:
         sent.summary("interrupted: ")
         return INTERRUPTED
+    except admin.AdminError:
+        sent.summary("before the error: ")
+        raise
     finally:
         signal.signal(signal.SIGTERM, before)
     if refused:

@@ -18,6 +18,7 @@ publish, topic, wait?, more     publishes the events that follow, a JSON object 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -90,8 +91,8 @@ async def _publish(
     node: Node, request: dict[str, Any], more: AsyncIterator[bytes]
 ) -> AsyncIterator[Any]:
     topic, wait = str(request.get("topic")), request.get("wait")
-    receipts: list[BatchReceipt] = []
-    refused = None
+    receipts: deque[BatchReceipt] = deque()
+    end: dict[str, Any] | None = None
     place = held = 0
     try:
         schema = Schema.parse(
@@ -106,7 +107,7 @@ async def _publish(
                         raise EventError(f"more than {REQUEST_MAX} bytes")
                     events.append(event_of(schema, line))
             except EventError as error:
-                refused = {"refused": place + len(events), "why": str(error)}
+                end = {"refused": place + len(events), "why": str(error)}
             try:
                 receipts.append(await node.publish_batch(topic, events))
             # One of the events is too large. They are published one by one to find it.
@@ -115,28 +116,30 @@ async def _publish(
                     try:
                         receipts.append(await node.publish_batch(topic, [event]))
                     except EventError as error:
-                        refused = {"refused": place, "why": str(error)}
+                        end = {"refused": place, "why": str(error)}
                         break
                     place += 1
             else:
                 place += len(events)
             held += len(events)
-            if refused is not None:
+            if end is not None:
                 break
             if held >= RECEIPTS_MAX:
-                for receipt in receipts:
-                    for told in _told(await receipt):
+                while receipts:
+                    for told in _told(await receipts.popleft()):
                         yield told
-                receipts.clear()
                 held = 0
-        # Events that were published are reported, whatever stops the others.
-        for receipt in receipts:
-            for told in _told(await receipt):
-                yield told
-        if refused is not None:
-            yield refused
     except (NodeError, TopicError) as error:
-        yield {"error": str(error)}
+        end = {"error": str(error)}
+    # Events that were published are reported, whatever stops the others.
+    try:
+        while receipts:
+            for told in _told(await receipts.popleft()):
+                yield told
+    except NodeError as error:
+        end = end or {"error": str(error)}
+    if end is not None:
+        yield end
 
 
 async def _together(more: AsyncIterator[bytes]) -> AsyncIterator[list[bytes | ValueError]]:

@@ -223,6 +223,8 @@ class Engine:
         self._active: dict[Id, Wave] = {}
         # Batches of this node's own that wait for another round.
         self._incomplete: dict[Id, Wave] = {}
+        # No batch of this node's own waits for an earlier time.
+        self.again_at: Micros = NEVER
         self._branches: dict[Hashable, Branch] = {}
         self.batches_by: Counter[int] = Counter()
         self.bytes_by: Counter[int] = Counter()
@@ -233,10 +235,7 @@ class Engine:
 
     @property
     def deadline(self) -> Micros:
-        due = self.outstanding.deadline
-        for wave in self._incomplete.values():
-            due = min(due, wave.again_at)
-        return due
+        return min(self.again_at, self.outstanding.deadline)
 
     @property
     def remembered(self) -> int:
@@ -294,6 +293,7 @@ class Engine:
         pause = min(self.pace.again << min(wave.rounds, 16), self.pace.again_max)
         wave.again_at = Micros(now + pause)
         self._incomplete[wave.id] = wave
+        self.again_at = min(self.again_at, wave.again_at)
 
     # ------------------------------------------------------------------------- inputs
 
@@ -440,9 +440,11 @@ class Engine:
         self.outstanding.woken(self.deadline, now)
         if self.outstanding.deadline <= now:
             self._lose(self.outstanding.wake(now), for_cause=True, now=now)
-        for wave in list(self._incomplete.values()):
-            if wave.again_at <= now:
-                self._another_round(wave, now)
+        if self.again_at <= now:
+            for wave in list(self._incomplete.values()):
+                if wave.again_at <= now:
+                    self._another_round(wave, now)
+            self.again_at = min((w.again_at for w in self._incomplete.values()), default=NEVER)
 
     def again(self, now: Micros) -> None:
         """Begin another round of each incomplete batch now, because the router knows other ways."""

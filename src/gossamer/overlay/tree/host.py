@@ -168,10 +168,11 @@ class TreeHost:
     def deadline(self) -> Micros:
         if self._is_stirred:
             return Micros(0)
+        engine = self.engine
         return min(
             self.links.deadline, self.ring.deadline, self.hood.deadline, self.routes.deadline,
-            self.engine.deadline,
-            NEVER if self.ready or self.ring.arc is None else self._yield_at,
+            engine.again_at, engine.outstanding.deadline,
+            NEVER if self.ready or self._arc is None else self._yield_at,
         )  # fmt: skip
 
     def receive(self, sender: Peer, message: Any, now: Micros) -> None:
@@ -262,15 +263,14 @@ class TreeHost:
     # -------------------------------------------------------------------- yields
 
     def _yields(self, now: Micros) -> None:
-        arc = self.ring.arc
-        if not self.ready and arc is not None and self._yield_at <= now and self.hood.agreed:
-            self._yield_at = Micros(now + YIELD_AGAIN)
-            self._yield_key = (self._yielded[-1] + 1) % (1 << self.ring.bits)
-            successor = self.ring.lookup(self._yield_key, now)
-            if successor is not None:
-                self._ask_to_yield(successor, now)
+        arc = self._arc
         if not self.ready and self._yield_at <= now:
             self._yield_at = Micros(now + YIELD_AGAIN)
+            if arc is not None and self.hood.agreed:
+                self._yield_key = (self._yielded[-1] + 1) % (1 << self.ring.bits)
+                successor = self.ring.lookup(self._yield_key, now)
+                if successor is not None:
+                    self._ask_to_yield(successor, now)
         for peer, theirs in list(self._yielding.items()):
             if arc is not None and not arc.has(theirs.high) and self.routes.quiet:
                 del self._yielding[peer]
@@ -281,8 +281,8 @@ class TreeHost:
         if successor.host.peer == self.me.peer:
             # This host is alone, or all hosts are newcomers.
             self._on_yielded(self.me.to, Yielded(), now)
-        elif self.ring.arc is not None:
-            self.links.send(successor.host, Yield(self.ring.arc), now)
+        elif self._arc is not None:
+            self.links.send(successor.host, Yield(self._arc), now)
 
     def _on_yield(self, sender: Peer, message: Yield, now: Micros) -> None:
         if message.arc.host.to != sender or message.arc.has(self.me.key):
