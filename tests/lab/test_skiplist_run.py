@@ -15,24 +15,25 @@ from gossamer.lab.skiplist.config import Setup
 from gossamer.lab.skiplist.measure import measure
 from gossamer.lab.skiplist.run import CountedRun, SkipRun
 from gossamer.lab.skiplist.workload import SCHEMA, Row, Workload
-from gossamer.machine import SECOND, Micros, Peer
+from gossamer.machine import SECOND, Micros, Peer, Send
+from gossamer.overlay.batch import Batch
 from gossamer.overlay.skiplist.core import SkipList
 from gossamer.overlay.skiplist.entry import Entry
 from gossamer.overlay.skiplist.joining import CHECK_HOPS
 from gossamer.overlay.skiplist.messages import (
     Beat,
     Carry,
+    Covered,
     Gossip,
     Item,
     Join,
     Leave,
     Report,
     Revoke,
-    Tile,
     Welcome,
 )
 from gossamer.overlay.skiplist.position import Position
-from gossamer.overlay.skiplist.receipts import Found
+from gossamer.overlay.skiplist.search import Found
 from gossamer.sim.world import Node
 
 pytestmark = pytest.mark.slow  # all of it together takes seconds
@@ -524,7 +525,9 @@ def test_only_missing_intervals_are_sent_again() -> None:
     sent = run.publish(run.world.nodes[0], row(59))
     run.wait(0.015)  # the first hop has been made
     victims = [
-        node for node in run.live() if node.index and cast(SkipList, node.machine)._events._branches
+        node
+        for node in run.live()
+        if node.index and cast(SkipList, node.machine).engine.under_way()
     ]
     assert victims
     run.world.crash(victims[0])
@@ -611,36 +614,23 @@ def test_nonsense_changes_nothing() -> None:
 
 
 def test_a_report_of_another_interval_is_refused() -> None:
-    from gossamer.overlay.skiplist.messages import Carry
-
     run = points(10, seed=23)
     run.boot_in_waves(10)
     settle(run)
-    sends: list[Carry] = []
-    one = machine(run, 0)
-    one.publish([(b"\xff\xff", b"\xff\xff\xff")], b"\x93\x00\x01\x02", now := run.world.clock.now)
-    for effect in one.wake(now):
-        message = getattr(effect, "message", None)
-        if isinstance(message, Carry):
-            sends.append(message)
-            peer = effect.to[0]  # type: ignore[union-attr]
-    if sends:
-        asked = sends[0]
-        lie = Tile((b"", 0), (b"\xff", 0), 5, 1, 0)
-        part = Report(
-            0,
-            asked.publisher,
-            asked.incarnation,
-            asked.sequence,
-            asked.round,
-            asked.low,
-            asked.high,
-            asked.hops,
-            (lie,),
-        )
-        one.receive(peer, part, Micros(now + 1))
-        assert one.counters["rejected"] == 1
-        assert one.pending == 1, "and the publication goes on"
+    one = machine(run, 5)
+    now = run.world.clock.now
+    batch = Batch("t", one.me, one.incarnation, 1, 1, 1, 0, 0, b"row")
+    one.publish(batch, [[(b"\xff\xff", b"\xff\xff\xff")]], lambda places: b"row", now)
+    [(peer, asked)] = [
+        (effect.to[0], effect.message)
+        for effect in one.wake(now)
+        if isinstance(effect, Send) and isinstance(effect.message, Carry)
+    ]
+    low = asked.parts[0].low
+    lie = Report(0, one.me, one.incarnation, 1, 0, low, (Covered((b"", 0), (b"\xff", 0), 1),), (5,))
+    one.receive(peer, lie, Micros(now + 1))
+    assert one.counters["rejected"] == 1
+    assert one.is_busy, "and the publication goes on"
 
 
 # ------------------------------------------------------------------ events that walk together

@@ -86,7 +86,9 @@ class Forgetful(SkipList):
     """Hands every copy over."""
 
     def receive(self, sender, message, now):  # type: ignore[no-untyped-def]
-        self._events.seen.__init__()  # type: ignore[misc]
+        for life in self.engine.lives._lives.values():
+            for wave in life.batches.values():
+                wave.is_handed = False
         return super().receive(sender, message, now)
 
 

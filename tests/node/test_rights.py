@@ -16,11 +16,11 @@ from gossamer.node.history import AskPast, Past
 from gossamer.node.planes import Route
 from gossamer.node.rights import Identity, NotPermittedError, Rights
 from gossamer.node.topics import Advert, Adverts
-from gossamer.overlay.batch import Batch, Report
+from gossamer.overlay.batch import Batch, Group, Report
 from gossamer.overlay.interest.config import InterestConfig
 from gossamer.overlay.interest.messages import Greet, News
 from gossamer.overlay.interest.record import Record
-from gossamer.overlay.skiplist.messages import Carry
+from gossamer.overlay.skiplist.messages import Carry, Part
 from gossamer.overlay.skiplist.messages import Report as WalkReport
 from gossamer.trace import Rejected
 
@@ -112,41 +112,43 @@ def test_events_of_a_publisher_that_nobody_proves_are_delivered_to_nobody_and_an
     assert core.flood.remembered == 0
 
 
-def test_events_with_the_ids_of_those_that_wait_for_proof_are_refused() -> None:
+@pytest.mark.parametrize("is_proved", [True, False])
+def test_a_walk_waits_for_the_proof_of_its_publisher_and_is_declined_without_it(
+    is_proved: bool,
+) -> None:
     core = node(address="here")
     now = 3
-    for topic in ("secret", "other"):
-        core.advertise(topic, "n INT", Micros(2))
-        core.subscribe(topic, "n = 7", Micros(now), route=Route.SKIPLIST)
+    core.advertise("secret", "n INT", Micros(2))
+    core.subscribe("secret", "n = 7", Micros(now), route=Route.SKIPLIST)
     # Alone, the node need not wait for the word of another.
     core.link(NEXT, LinkState.DOWN, Micros(now))
     while core.deadline <= 2 * SECOND:
         now = core.deadline
         core.wake(Micros(now))
-    row = msgspec.msgpack.encode([[7]])
-
-    def carry(topic: str, *others: int) -> Carry:
-        one = core.lists._by_name(topic, Micros(now))
-        [key] = one.machine.entries
-        return Carry(
-            int.from_bytes(one.hash, "big"), FAR, 1, 1, 1, 1, (key, 0), (key + b"x", 0), key, 1,
-            SECOND, 0, False, row, None,
-            others, (row,) * len(others),
-        )  # fmt: skip
-
+    assert core.skiplist is not None
+    [key] = core.skiplist._by_name("secret", Micros(now)).machine.entries
+    rows = msgspec.msgpack.encode([[7]] * 3)
+    group = Group("secret", FAR, 1, 1, 3, 1, 0, 1, rows, b"", (1, 2, 4))
     core.link(NEXT, LinkState.UP, Micros(now))
-    assert rejected(core.receive(NEXT, carry("secret", 2, 3), Micros(now))) == []
-    assert rejected(core.receive(NEXT, carry("other", 2), Micros(now))) == [
-        "events on 'other' with the ids of others"
-    ]
-    core.receive(NEXT, Greet(record(NEXT, certificate(NEXT)), 0, 2, True), Micros(now))
-    core.receive(NEXT, News(records=(record(FAR, certificate(FAR)),)), Micros(now))
-    effects = core.wake(Micros(now + 40_000))
-    assert delivered(effects) == [7, 7, 7]
+    effects = core.receive(NEXT, Carry(group, (Part((key, 0), (key + b"x", 0), key),)), Micros(now))
+    assert rejected(effects) == delivered(effects) == []
+    assert core.skiplist.remembered == 0
+    if is_proved:
+        core.receive(NEXT, Greet(record(NEXT, certificate(NEXT)), 0, 2, True), Micros(now))
+        news = News(records=(record(FAR, certificate(FAR)),))
+        effects = core.receive(NEXT, news, Micros(now))
+        effects += core.wake(Micros(now + 40_000))
+    else:
+        effects = []
+        until = now + 6 * SECOND
+        while core.deadline < until:
+            now = max(now, core.deadline)
+            effects += core.wake(Micros(now))
+    assert delivered(effects) == [7, 7, 7] * is_proved
     reports = [e.message for e in effects if type(e) is Send and type(e.message) is WalkReport]
-    assert [
-        (tile.matched, tile.others) for report in reports for tile in report.tiles if tile.matched
-    ] == [(1, (1,))]
+    assert [report.matched for report in reports] == ([(1,)] if is_proved else [()])
+    assert [bool(report.covered) for report in reports] == [is_proved]
+    assert core.skiplist.remembered == 3 * is_proved
 
 
 def test_what_waits_for_proof_is_bounded() -> None:

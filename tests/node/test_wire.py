@@ -17,7 +17,7 @@ from gossamer.filters import loops
 from gossamer.filters.packed import COLUMNS_MARK, is_columns
 from gossamer.node import history, missed, wire
 from gossamer.node.topics import Advert, Adverts, AdvertsTaken, Rival, Rule
-from gossamer.overlay.batch import BATCH_EVENTS_MAX, Batch, Busy, Leave, Report
+from gossamer.overlay.batch import BATCH_EVENTS_MAX, Batch, Busy, Group, Leave, Report
 from gossamer.overlay.direct import messages as direct
 from gossamer.overlay.interest import messages as interest
 from gossamer.overlay.interest.record import Record
@@ -78,12 +78,20 @@ MESSAGES = [
     skiplist.Leave(5, (b"a", 7), (b"b", 8), ((b"c", 9),), False, 4),
     skiplist.Absent(5, (b"a", 7), 4),
     skiplist.Carry(
-        5, 7, 1, 10, 9, 0, (b"a", 0), (b"b", 0), b"k", 3, 8_000_000, skiplist.DELIVER, True, b"payload", (b"c", 9), (11, 14),
-        (b"more", b""),
+        Group("weather", 7, 1, 10, 3, 9, 0, 3, b"rows", b"signed", (10, 11, 14)),
+        (skiplist.Part((b"a", 0), (b"b", 0), b"k", (b"c", 9)), skiplist.Part((b"x", 0), (b"y", 0))),
+        True,
     ),
     skiplist.Report(
-        5, 7, 1, 10, 0, (b"a", 0), (b"b", 0), 3, (skiplist.Tile((b"a", 0), (b"b", 0), 1, 3, 0, (1, 0)),),
-        (skiplist.Gap((b"a", 7), (b"b", 8), (b"a", 7), 1),), (skiplist.Hit((b"a", 7), ((1, "temp > 30"),)),),
+        5, 7, 1, 10, 0, (b"a", 0), (skiplist.Covered((b"a", 0), (b"b", 0), 3),), (1, 0, 2), (0, 1, 0),
+        (skiplist.Gap((b"a", 7), (b"b", 8), (b"a", 7), 1),),
+    ),
+    skiplist.Busy(5, 7, 1, 10, 0, (b"a", 0)),
+    skiplist.Ask(5, 3, (skiplist.Part((b"a", 0), (b"b", 0)),), b"row"),
+    skiplist.Told(
+        5, 3, (b"a", 0), (skiplist.Covered((b"a", 0), (b"b", 0), 0),),
+        (skiplist.Ahead(7, skiplist.Part((b"b", 0), (b"c", 0), b"k")),),
+        (skiplist.Hit((b"a", 7), ((1, "temp > 30"),)),), 2,
     ),
     skiplist.Revoke(5, (b"a", 7), 3),
     skiplist.Revoked(5, (b"a", 7), 3),

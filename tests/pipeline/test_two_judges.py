@@ -15,7 +15,7 @@ pytest.importorskip("pyspark")
 from gossamer.lab.skiplist.config import Setup as SkipSetup
 from gossamer.lab.skiplist.swarm import Flown as SkipFlown
 from gossamer.lab.tree.swarm import tree
-from gossamer.overlay.skiplist.receipts import Arrival
+from gossamer.overlay.batch import Batch
 from gossamer.pipeline.verify import verify
 from gossamer.sim.config import load
 from gossamer.sim.faults import Crash
@@ -34,10 +34,10 @@ pytestmark = pytest.mark.spark
 class Careless(SkipFlown):
     """One of its users takes everything twice, and a third of them take nothing."""
 
-    def _take_one(self, node: Node, arrival: Arrival, payload: bytes) -> int:
+    def _take_one(self, node: Node, batch: Batch, number: int, *row: Any) -> int:
         if node.index == 3:
-            super()._take_one(node, arrival, payload)
-        return 0 if node.index % 3 == 1 else super()._take_one(node, arrival, payload)
+            super()._take_one(node, batch, number, *row)
+        return 0 if node.index % 3 == 1 else super()._take_one(node, batch, number, *row)
 
 
 def skiplist(kind: type[SkipFlown]) -> SkipFlown:

@@ -162,10 +162,9 @@ def test_who_is_cut_off_gets_what_was_completed_without_it_or_is_told(
     fabric.run(40)
     assert all(ticket.done for ticket in tickets)
     lost = [n for n in range(10, 20) if not tickets[n].matched]
-    # By the other routes a member is waited for as long as it is one. The tree cuts it off and asks
-    # it again.
+    # By the other routes a member that is cut off is asked again, as long as it is one.
     assert bool(lost) == (route in (Route.DIRECT, Route.FLOOD))
-    assert bool(fabric.cut) == (route is not Route.SKIPLIST)
+    assert fabric.cut
     numbers = fabric.numbers(SUBSCRIBER)
     assert len(set(numbers)) == len(numbers)
     assert set(numbers) >= {*range(30)} - {*lost}

@@ -11,7 +11,7 @@ from gossamer.net.driver import Driver
 from gossamer.node import NodeCore
 from gossamer.node.local import LocalSubscription
 from gossamer.node.tree import Drawn
-from gossamer.overlay.skiplist.receipts import Found
+from gossamer.overlay.skiplist.search import Found
 from gossamer.trace import hex_peer
 
 
@@ -177,7 +177,7 @@ def describe(core: NodeCore, driver: Driver) -> dict[str, Any]:
         },
         "topics": {topic: schema.text for topic, schema in core.topics.schemas.items()},
         "subscriptions": [describe_subscription(s) for s in core.subscriptions.values()],
-        "skiplist": core.lists.about() if core.lists is not None else {},
+        "skiplist": core.skiplist.about() if core.skiplist is not None else {},
         "direct": core.direct.about() if core.direct is not None else {},
         "tree": core.tree.about() if core.tree is not None else {},
         "retention": {

@@ -17,7 +17,7 @@ from gossamer.net.driver import Driver
 from gossamer.net.errors import NodeError
 from gossamer.net.publishing import Waiter, waiter
 from gossamer.node import NodeCore, TopicError
-from gossamer.overlay.skiplist.receipts import Found
+from gossamer.overlay.skiplist.search import Found
 
 Future = asyncio.Future[None]
 
@@ -204,12 +204,12 @@ class Waiting:
                 future = self._barriers.get(done.pop())
                 if future is not None and not future.done():
                     future.set_result(None)
-        if core.lists is not None and core.lists.found:
-            for number, found in core.lists.found.items():
+        if core.skiplist is not None and core.skiplist.found:
+            for number, found in core.skiplist.found.items():
                 question = self._questions.get(number)
                 if question is not None and not question.done():
                     question.set_result(found)
-            core.lists.found.clear()
+            core.skiplist.found.clear()
         if routing.lapsed:
             self._driver.counters["lapsed_subscriptions"] += len(routing.lapsed)
             routing.lapsed.clear()

@@ -37,7 +37,6 @@ from gossamer.node.follow import Wish
 from gossamer.node.follows import Follows
 from gossamer.node.gate import Gate
 from gossamer.node.history import Archive, HistoryMessage
-from gossamer.node.lists import Lists
 from gossamer.node.local import Local, LocalSubscription, SlowPolicy
 from gossamer.node.missed import MissedMessage
 from gossamer.node.outbox import Limits, Outbox, Publication, Ticket, WindowFullError
@@ -45,6 +44,7 @@ from gossamer.node.planes import DirectPlane, FloodPlane, Route, RouteError
 from gossamer.node.retention import SEQUENCE_MAX, Keeping, Retained, Retention
 from gossamer.node.rights import Rights
 from gossamer.node.routing import Routing
+from gossamer.node.skiplist import SkipListPlane
 from gossamer.node.topics import Adverts, AdvertsTaken, TopicError, Topics
 from gossamer.node.tree import TreePlane
 from gossamer.overlay.batch import NEIGHBOURS_MAX, Batch, Busy, Leave, Report
@@ -203,7 +203,7 @@ class NodeCore:
         self.routing.voided = self.outbox.voided
         self.routing.conflicts, self.routing.life = self.topics.conflicts, incarnation
         self.tree: TreePlane | None = None
-        self.lists: Lists | None = None
+        self.skiplist: SkipListPlane | None = None
         self.direct: DirectPlane | None = None
         # Publications that were accepted or completed since the driver last looked. The driver
         # clears it.
@@ -240,14 +240,16 @@ class NodeCore:
         if self.interest is not None:
             self._compose(self.interest)
             if rights is not None:
-                assert self.lists is not None and self.direct is not None and self.tree is not None  # noqa: PT018
-                self.interest.view.proves, self.lists.rights = rights.learn, rights
+                assert self.skiplist is not None
+                assert self.direct is not None
+                assert self.tree is not None
+                self.interest.view.proves, self.skiplist.rights = rights.learn, rights
                 self.direct.proven.rights = rights
                 self.interest.certify(rights.me.certificate, Micros(0))
                 self.topics.permits, self.topics.proof = rights.may_advertise, proof
                 self.topics.certificate_of = rights.certificate
                 self.gate = Gate(rights, proof, self._out)
-                self.flood.engine.proof = self.tree.proof = proof
+                self.flood.engine.proof = self.tree.proof = self.skiplist.proof = proof
         if durable:
             # Stores keep their order, so no publication of this incarnation is on disk without this
             # record.
@@ -274,7 +276,7 @@ class NodeCore:
             interest, self.rng, self.local, *self._owner(Route.DIRECT), self.routing.left_out,
             self._out,
         )  # fmt: skip
-        self.lists = planes[Route.SKIPLIST] = Lists(
+        self.skiplist = planes[Route.SKIPLIST] = SkipListPlane(
             self.peer, self.incarnation, self.rng, self.config.skiplist, interest,
             *self._owner(Route.SKIPLIST), self.routing.say, schemas=self.topics.schemas,
             links=links,
@@ -430,15 +432,15 @@ class NodeCore:
 
     def lookup(self, topic: str, event: Mapping[str, Any] | None, now: Micros) -> int:
         """Asks the topic's skip list which subscriptions would take an event, or which there are.
-        ``lists.found`` will have the answer.
+        ``skiplist.found`` will have the answer.
         """
         known = self.local.topic(topic)
-        if self.lists is None:
+        if self.skiplist is None:
             raise RouteError(
                 "look-ups need a view of the fabric, which this node does not keep (interest)"
             )
         self.routing.again()
-        return self.lists.lookup(topic, known.row(event) if event is not None else None, now)
+        return self.skiplist.lookup(topic, known.row(event) if event is not None else None, now)
 
     def taken(self, number: int, count: int, now: Micros) -> None:
         """The consumer has taken this many events."""
@@ -660,7 +662,7 @@ class NodeCore:
 
     def _name(self, topic: int) -> str | None:
         """A topic's name by its hash."""
-        return self.lists.name(topic.to_bytes(8, "big")) if self.lists is not None else None
+        return self.skiplist.name(topic.to_bytes(8, "big")) if self.skiplist is not None else None
 
     def _learn(self, now: Micros) -> None:
         """Tells the parts that look at content of new topics and schemas, and stores the news."""
@@ -676,9 +678,9 @@ class NodeCore:
             self._out.append(Store(token, records))
         for topic in changed:
             self.local.learn(topic)
-            if self.tree is not None and self.lists is not None:
+            if self.tree is not None and self.skiplist is not None:
                 self.tree.learn(topic, self.topics.schemas[topic])
-                self.lists.learn(topic)
+                self.skiplist.learn(topic)
         self.routing.again()
         self.keeping.learn()
 

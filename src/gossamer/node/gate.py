@@ -26,6 +26,7 @@ from gossamer.machine import NEVER, SECOND, Effect, Message, Micros, Note, Peer
 from gossamer.node.rights import Rights
 from gossamer.overlay.batch import Batch
 from gossamer.overlay.proof import BATCH, Proof
+from gossamer.overlay.skiplist.messages import Carry as SkipListCarry
 from gossamer.overlay.tree.messages import Carry as TreeCarry
 from gossamer.trace import Dropped, Rejected, hex_peer
 
@@ -142,5 +143,6 @@ def _of_batch(batch: Batch) -> tuple[Peer, bytes, bytes, int]:
 
 _RELAYED: dict[type[Message], Read] = {
     Batch: _of_batch,
+    SkipListCarry: lambda message: _of_batch(message.batch),
     TreeCarry: lambda message: _of_batch(message.batch),
 }

@@ -249,16 +249,15 @@ class Rights:
         It is a reason, or "" to drop the message without blaming its sender, or None if the message
         may be taken. ``name`` finds the name of a topic by its hash.
         """
-        if isinstance(message, Batch | TreeCarry):
+        if isinstance(message, Batch | TreeCarry | skiplist.Carry):
             batch = message if isinstance(message, Batch) else message.batch
             return self._carried(sender, Peer(batch.publisher), batch.topic)
-        if isinstance(message, skiplist.Carry):
-            topic, publisher = name(message.topic), Peer(message.publisher)
-            is_question = message.kind == skiplist.FIND
-            # A node that may subscribe may also ask for the other subscribers.
-            if topic is None or (is_question and self.may_subscribe(publisher, topic)):
+        if isinstance(message, skiplist.Ask):
+            topic = name(message.topic)
+            # A node that may subscribe, or publish, may also ask for the subscribers.
+            if topic is None or self.may_subscribe(sender, topic):
                 return None
-            return self._carried(sender, publisher, topic)
+            return self._carried(sender, sender, topic)
         if isinstance(message, Past):
             return self._carried(sender, sender, message.topic)
         if isinstance(message, AskPast) and not self.may_subscribe(sender, message.topic):

@@ -244,7 +244,7 @@ class Tables(Checker):
 
     def finish(self, history: History) -> None:
         for node in self._nodes.values():
-            for plane in ("flood", "lists", "tree", "direct"):
+            for plane in ("flood", "skiplist", "tree", "direct"):
                 self._look(history, node, plane)
 
     def _look(self, history: History, node: Node, plane: str) -> None:

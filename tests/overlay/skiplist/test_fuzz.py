@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from random import Random
 
 import msgspec
 import pytest
 
 from gossamer.machine import SECOND, LinkState, Message, Micros, Peer, Send
+from gossamer.overlay.batch import Batch, Group
 from gossamer.overlay.skiplist.config import SkipConfig
 from gossamer.overlay.skiplist.core import SkipList
 from gossamer.overlay.skiplist.messages import (
     Absent,
     Ack,
+    Ahead,
+    Ask,
     Beat,
+    Busy,
     Carry,
+    Covered,
     Gap,
     Gossip,
     Hit,
@@ -22,11 +28,12 @@ from gossamer.overlay.skiplist.messages import (
     Join,
     Leave,
     Mark,
+    Part,
     Report,
     Revoke,
     Revoked,
     SkiplistMessage,
-    Tile,
+    Told,
     Welcome,
 )
 from gossamer.overlay.skiplist.position import Position
@@ -63,6 +70,20 @@ class Nonsense:
             for _ in range(self.number(3))
         )
 
+    def group(self, publisher: int) -> Group:
+        first = self.number(50)
+        numbers = tuple(first + n * self.number(3) for n in range(self.number()))
+        count = len(numbers) or 1 + self.number()
+        return Group(
+            "t", publisher, 1, first, count, self.number(9), self.number(3), self.number(4_000),
+            b"x", b"", numbers,
+        )  # fmt: skip
+
+    def parts(self) -> tuple[Part, ...]:
+        places = sorted({self.at() for _ in range(2 + self.number(6))})
+        pairs = list(pairwise(places))[:: 1 + self.number(2)]
+        return tuple(Part(low, high) for low, high in pairs) or (Part((b"a", 0), (b"b", 0)),)
+
     def message(self, sender: int) -> Message:
         mine = (self.key(), sender) if self.number(8) else self.at()
         items = (Item(mine, 0), *(Item(at, 1 + number) for number, at in enumerate(self.some(3))))
@@ -77,17 +98,17 @@ class Nonsense:
                 Welcome(0, self.key(), mine, self.some(), self.some(), self.some(), 3, True, self.marks()),
                 Leave(0, mine, self.at(), self.some()),
                 Absent(0, mine),
-                Carry(
-                    0, sender, 1, self.number(50), self.number(9), 1, low, high, self.key() if self.number(2) else None,
-                    self.number(4_000), self.number(10**7), self.number(3), True, b"x", bound,
-                ),
-                Carry(
-                    0, sender, 1, self.number(50), self.number(9), 1, low, high, None, self.number(9), self.number(10**7),
-                    self.number(3), True, b"x", bound, tuple(50 + n for n in range(self.number())), (b"y",) * 2,
-                ),
+                Carry(self.group(sender), self.parts(), True),
+                Carry(self.group(sender), (Part(low, high, self.key(), bound),), False),
                 Report(
-                    0, 1, 1, self.number(50), 1, low, high, self.number(3),
-                    (Tile(low, high, 1, 1, 0, (1,) * self.number() or None),), (Gap(self.at(), self.at(), mine, self.number(9)),),
+                    0, int(PEERS[0]), 1, self.number(50), 0, low, (Covered(low, high, 1),),
+                    (1,) * self.number(), (), (Gap(self.at(), self.at(), mine, self.number(9)),),
+                ),
+                Busy(0, int(PEERS[0]), 1, self.number(50), 0, low),
+                Ask(0, self.number(9), self.parts(), b"x"),
+                Told(
+                    0, 1 + self.number(9), low, (Covered(low, high, 1),),
+                    tuple(Ahead(int(self.one_of(PEERS)), one) for one in self.parts()),  # type: ignore[call-overload]
                     tuple(Hit(at, ((1, "x"),)) for at in self.some()),
                 ),
                 Revoke(0, mine, self.number(9)),
@@ -100,9 +121,12 @@ class Nonsense:
 @pytest.mark.parametrize("k", [2, 3])
 def test_nonsense_never_raises(k: int, ranges: str) -> None:
     nonsense = Nonsense(k)
+    receipts: list[object] = []
+    first = 1
     machine = SkipList(
         PEERS[0], incarnation=1, rng=Random(1), config=SkipConfig(k=k, ranges=ranges),
-        match=lambda arrival: [1] * len(arrival.numbers), address=lambda peer: f"at-{peer}", contacts=lambda: PEERS,
+        arrive=lambda batch, now, numbers, done: (1,), complete=receipts.append,
+        address=lambda peer: f"at-{peer}", contacts=lambda: PEERS,
     )  # fmt: skip
     now = Micros(0)
     for step in range(2_500):
@@ -122,9 +146,10 @@ def test_nonsense_never_raises(k: int, ranges: str) -> None:
             effects = machine.wake(now)
         elif chance == 6:
             low = nonsense.key()
-            machine.publish([(low, low + b"\x05")], b"y", now)
-            first = machine.next_sequence
-            machine.publish_all([(first + n, [(low, low + b"\x05")], b"y") for n in range(3)], now)
+            batch = Batch("t", PEERS[0], 1, first, 3, first, 0, 0, b"y")
+            looks = [[(low, low + bytes([5 + n % 2]))] for n in range(3)]
+            machine.publish(batch, looks, lambda places: b"y" * len(places), now)
+            first += 3
             machine.lookup([(low, low + b"\x05")], now)
             effects = machine.wake(now)
         else:

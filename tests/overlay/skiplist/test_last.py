@@ -6,12 +6,12 @@ from random import Random
 
 import pytest
 
-from gossamer.machine import Deliver, LinkState, Micros, Peer, Send
+from gossamer.machine import LinkState, Micros, Peer, Send
+from gossamer.overlay.batch import Batch
 from gossamer.overlay.skiplist.config import SkipConfig
 from gossamer.overlay.skiplist.core import SkipList
 from gossamer.overlay.skiplist.messages import Absent, Join
-from gossamer.overlay.skiplist.receipts import Receipt
-from gossamer.sim.world import Node
+from gossamer.overlay.skiplist.walks import Walked
 from worldnet import Net
 
 NEWCOMER, NEIGHBOUR, LAST = 0, 1, 2  # the last one has the greatest name: it may not begin a list
@@ -22,7 +22,7 @@ class Members(Net):
 
     def __init__(self, nodes: int) -> None:
         self.members = [Peer(number + 1) for number in range(nodes)]  # of the list
-        self.receipts: list[Receipt] = []
+        self.receipts: list[Walked] = []
         super().__init__(start=False, make=self._list)
         for number, peer in enumerate(self.members):
             self.add(peer)
@@ -34,7 +34,8 @@ class Members(Net):
             incarnation=incarnation,
             rng=rng,
             config=SkipConfig(),
-            match=lambda arrival: [1] * len(arrival.numbers),
+            arrive=lambda batch, now, numbers, done: (1,),
+            complete=self.receipts.append,
             address=lambda to: f"node-{to - 1}",
             contacts=lambda: [to for to in self.members if self.lives(to)],
             members=self,
@@ -45,9 +46,6 @@ class Members(Net):
 
     def is_known(self) -> bool:
         return True
-
-    def delivered(self, node: Node, effect: Deliver) -> None:
-        self.receipts += [what for what in effect.events if isinstance(what, Receipt)]
 
 
 def two() -> Members:
@@ -81,9 +79,10 @@ def test_who_is_left_alone_keeps_its_place(way: str) -> None:
     net.run(0.1)
     newcomer = net[NEWCOMER].entries[b"a"]
     assert newcomer.right == last.at, "the newcomer finds the list and begins none"
-    net.command(NEWCOMER, "publish", [(b"m", b"n")], b"event")
+    one = Batch("t", net.peer(NEWCOMER), 1, 1, 1, 1, 0, 0, b"event")
+    net.command(NEWCOMER, "publish", one, [[(b"m", b"n")]], lambda places: b"event")
     net.run(1)
-    assert [receipt.matched for receipt in net.receipts] == [1]
+    assert [receipt.counts for receipt in net.receipts] == [(1,)]
 
 
 def test_who_begins_a_list_has_been_refused_twice_by_all() -> None:

@@ -7,7 +7,7 @@ from random import Random
 import msgspec
 import pytest
 
-from gossamer.machine import SECOND, Deliver, Dial, Effect, Hangup, LinkState, Micros, Peer, Send
+from gossamer.machine import SECOND, Dial, Hangup, LinkState, Micros, Peer, Send
 from gossamer.overlay.skiplist.config import SkipConfig
 from gossamer.overlay.skiplist.core import SkipList, SkipListError
 from gossamer.overlay.skiplist.entry import Entry
@@ -17,7 +17,6 @@ from gossamer.overlay.skiplist.lines import IDLE, PATIENCE, Lines
 from gossamer.overlay.skiplist.marks import Marks, merge_ranges
 from gossamer.overlay.skiplist.messages import (
     Absent,
-    Carry,
     Gap,
     Gossip,
     Item,
@@ -25,11 +24,8 @@ from gossamer.overlay.skiplist.messages import (
     Revoke,
     Revoked,
     SkiplistMessage,
-    Tile,
 )
 from gossamer.overlay.skiplist.position import Position
-from gossamer.overlay.skiplist.receipts import Arrival, Receipt, Seen
-from gossamer.overlay.skiplist.tiles import merge_tiles
 
 ME, OTHER = Peer(1), Peer(2)
 
@@ -199,38 +195,11 @@ class TestLines:
         assert lines.wake(Micros(IDLE + 2))[0] == [Hangup(OTHER)]
 
 
-class TestSeen:
-    def carry(self, sequence: int, floor: int) -> Carry:
-        return Carry(0, 7, 1, sequence, floor, 1, place(1), place(2), None, 0, 0, 0, False, b"")
-
-    def test_the_floor_bounds_the_table(self) -> None:
-        seen = Seen()
-        for sequence in range(100):
-            assert seen.count(self.carry(sequence, max(0, sequence - 3))) is None
-            seen.add(self.carry(sequence, max(0, sequence - 3)), [sequence], place(1), [2])
-        assert len(seen) == 4
-        assert seen.count(self.carry(99, 96)) == (place(1), 2)
-        assert seen.count(self.carry(5, 0)) == (None, 0), (
-            "below the floor: a duplicate, whatever became of it"
-        )
-
-
-def test_tiles_that_touch_become_one() -> None:
-    a, b, c, d = (place(n) for n in range(4))
-    tiles = [Tile(c, d, 1, 2, 0), Tile(a, b, 1, 5, 1), Tile(b, c, 2, 3, 0)]
-    assert merge_tiles(tiles, 1) == (Tile(a, d, 4, 5, 2),)
-    assert merge_tiles([Tile(a, b, 1, 1, 0), Tile(c, d, 1, 1, 0)], 0) == (
-        Tile(a, b, 1, 1, 0),
-        Tile(c, d, 1, 1, 0),
-    )
-    assert merge_tiles([Tile(a, c, 1, 1, 0), Tile(b, d, 9, 1, 0)], 0) == (Tile(a, c, 1, 1, 0),), (
-        "what overlaps is not counted"
-    )
-
-
 def lone(**config: int) -> SkipList:
     return SkipList(
-        ME, incarnation=1, rng=Random(1), config=SkipConfig(**config), match=lambda _: (), address=lambda _: None,
+        ME, incarnation=1, rng=Random(1), config=SkipConfig(**config),
+        arrive=lambda *_, **__: (), complete=lambda _: None,
+        address=lambda _: None,
         contacts=list,
     )  # fmt: skip
 
@@ -272,71 +241,6 @@ def test_what_a_peer_may_not_send_does_not_decode() -> None:
     ):  # fmt: skip
         with pytest.raises(msgspec.ValidationError):
             decode(encode(bad))
-
-
-def taking(takes: list[int | None]) -> tuple[SkipList, list[Arrival]]:
-    """A lone machine whose owner says in turn how many took an event."""
-    arrived: list[Arrival] = []
-
-    def match(arrival: Arrival) -> list[int] | None:
-        arrived.append(arrival)
-        count = takes[len(arrived) - 1]
-        return [count] * len(arrival.numbers) if count is not None else None
-
-    machine = SkipList(
-        ME,
-        incarnation=1,
-        rng=Random(1),
-        config=SkipConfig(),
-        match=match,
-        address=lambda _: None,
-        contacts=list,
-    )
-    machine.enter(b"m", Micros(0))
-    machine.wake(Micros(0))
-    return machine, arrived
-
-
-def results(effects: list[Effect]) -> list[object]:
-    return [what for effect in effects if isinstance(effect, Deliver) for what in effect.events]
-
-
-def test_an_event_is_not_reported_before_its_owner_has_taken_it() -> None:
-    machine, arrived = taking([None])
-    machine.publish([(b"m", b"n")], b"x", Micros(1), id=(7, 40, 0), floor=38)
-    assert results(machine.wake(Micros(1))) == []
-    assert machine.is_busy
-    (found,) = results(machine.took((ME, 7, 40), (3,), Micros(2)))
-    assert isinstance(found, Receipt)
-    assert (found.id, found.matched, found.rounds) == ((7, 40), 3, 1)
-    assert not machine.is_busy
-    machine.publish([(b"m", b"n")], b"x", Micros(3), id=(7, 40, 1), floor=38)
-    (again,) = results(machine.wake(Micros(3)))
-    assert isinstance(again, Receipt)
-    assert again.matched == 3, "published again: counted, and not handed over again"
-    assert len(arrived) == machine.remembered == 1
-
-
-def test_an_owner_that_takes_its_time_is_asked_again_and_counts_once() -> None:
-    machine, arrived = taking([None])
-    machine.publish([(b"m", b"n")], b"x", Micros(1))
-    machine.wake(Micros(1))
-    late = Micros(20 * SECOND)
-    machine.wake(late)  # its patience is over: the next round
-    machine.wake(Micros(late + SECOND))
-    (found,) = results(machine.took((ME, 1, 1), (2,), Micros(late + 2 * SECOND)))
-    assert isinstance(found, Receipt)
-    assert (found.matched, found.rounds > 1, len(arrived)) == (2, True, 1)
-
-
-def test_a_question_does_not_raise_the_floor() -> None:
-    machine, arrived = taking([1, 1])
-    machine.lookup([(b"a", b"z")], Micros(1))
-    machine.publish([(b"m", b"n")], b"x", Micros(1))
-    machine.wake(Micros(1))
-    machine.publish([(b"m", b"n")], b"y", Micros(2))
-    machine.wake(Micros(2))
-    assert [arrival.payloads for arrival in arrived] == [(b"x",), (b"y",)]
 
 
 def test_a_verdict_is_as_good_as_a_broken_line() -> None:

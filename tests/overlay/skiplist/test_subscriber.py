@@ -25,7 +25,8 @@ def parse(text: str) -> Filter:
 
 def make(most: int = 256, entries_max: int = 512) -> Subscriber:
     machine = SkipList(
-        Peer(1), incarnation=1, rng=Random(1), config=SkipConfig(entries_max=entries_max), match=lambda _: (),
+        Peer(1), incarnation=1, rng=Random(1), config=SkipConfig(entries_max=entries_max),
+        arrive=lambda *_, **__: (), complete=lambda _: None,
         address=lambda _: None, contacts=list,
     )  # fmt: skip
     return Subscriber(machine, Places(Classes(), most))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 
@@ -19,13 +19,15 @@ from gossamer.lab.skiplist.config import Setup
 from gossamer.lab.skiplist.directory import Directory
 from gossamer.lab.skiplist.workload import SCHEMA, TOPIC, Oracle, Row, Workload
 from gossamer.machine import Deliver, Message, Micros, Peer
+from gossamer.overlay.batch import Batch
 from gossamer.overlay.skiplist.core import SkipList
 from gossamer.overlay.skiplist.entry import Entry
 from gossamer.overlay.skiplist.joining import Joined, Placed
 from gossamer.overlay.skiplist.messages import Carry, SkiplistMessage
 from gossamer.overlay.skiplist.places import Classes, Places
-from gossamer.overlay.skiplist.receipts import Arrival, Found, Receipt
+from gossamer.overlay.skiplist.search import Found
 from gossamer.overlay.skiplist.subscriber import Subscriber
+from gossamer.overlay.skiplist.walks import Walked
 from gossamer.sim.book import BareBook
 from gossamer.sim.checkers import Receipts
 from gossamer.sim.clock import duration
@@ -48,7 +50,8 @@ class SkipCodec:
 
     def ids(self, message: Message) -> tuple[EventId, ...]:
         assert isinstance(message, Carry)
-        return ((message.publisher, message.incarnation, message.sequence),)
+        batch = message.batch
+        return tuple((batch.publisher, batch.incarnation, number) for number in batch.events)
 
 
 class Sent:
@@ -105,6 +108,8 @@ class SkipRun(Scenario[Setup]):
         self.join_hops: list[int] = []
         self.found: list[Found] = []
         self._open: dict[tuple[int, int, int], Sent] = {}  # (node, incarnation, sequence)
+        # Of each life of a node: the next number of its events.
+        self._next: dict[tuple[int, int], int] = {}
         self._member_at: dict[Peer, int] = {}
         self._up: dict[int, Micros] = {}  # nodes that are up, and since when
         peers = draw_peers(setup.nodes, Random(f"peers {setup.seed}"))
@@ -118,7 +123,8 @@ class SkipRun(Scenario[Setup]):
             incarnation=node.incarnation + 1,
             rng=Random(f"node {self.setup.seed} {node.index} {node.incarnation}"),
             config=self.setup.protocol(),
-            match=lambda arrival: self._take(node, arrival),
+            arrive=lambda batch, now, numbers=None, done=None: self._take(node, batch),
+            complete=lambda walked: self._walked(node, walked),
             ask=lambda key, payload: self.subscribers[node.index].answer(
                 key, tuple(_unpack(payload)) if payload else None
             ),
@@ -265,38 +271,55 @@ class SkipRun(Scenario[Setup]):
     def publish_all(self, node: Node, rows: Sequence[Row]) -> list[Sent]:
         """Together."""
         now, machine = self.world.clock.now, cast(SkipList, node.machine)
-        found, events = [], []
-        for sequence, row in enumerate(rows, machine.next_sequence):
+        life = (node.index, machine.incarnation)
+        first = self._next.get(life, 1)
+        self._next[life] = first + len(rows)
+        found: list[Sent] = []
+        looks = []
+        for sequence, row in enumerate(rows, first):
             values = dict(zip(SCHEMA.names, row, strict=True))
             event = self.book.publishing(node, machine.incarnation, sequence, values)
             sent = Sent(event, row, dict.fromkeys(self.oracle.wants(row)), now)
             self.events.append(sent)
             looked = self.intervals(node, row)
             sent.classes = [cls for cls, _, _ in looked]
-            events.append(
-                (sequence, [(low, high) for _, low, high in looked], _pack((sent.number, *row)))
-            )
-            self._open[node.index, machine.incarnation, sequence] = sent
+            looks.append([(low, high) for _, low, high in looked])
+            self._open[(*life, sequence)] = sent
             found.append(sent)
-        machine.publish_all(events, now)
+        packed = [(sent.number, *sent.row) for sent in found]
+        floor = min([sequence for *open_life, sequence in self._open if tuple(open_life) == life])
+        batch = Batch(
+            TOPIC, node.peer, machine.incarnation, first, len(rows), floor, 0, 0, _pack(packed)
+        )
+        machine.publish(batch, looks, lambda places: _pack([packed[at] for at in places]), now)
         self.world.command(node)
         return found
 
-    def _take(self, node: Node, arrival: Arrival) -> list[int]:
-        return [self._take_one(node, arrival, payload) for payload in arrival.payloads]
+    def _take(self, node: Node, batch: Batch) -> tuple[int, ...]:
+        """No event comes in other company later: a node that starts again publishes nothing anew."""
+        return tuple([self._take_one(node, batch, *row) for row in _unpack(batch.rows)])
 
-    def _take_one(self, node: Node, arrival: Arrival, payload: bytes) -> int:
-        number, *row = _unpack(payload)
+    def _take_one(self, node: Node, batch: Batch, number: int, *row: Any) -> int:
         sent = self.events[number]
-        matching = self.subscribers[node.index].matching(tuple(row))
+        matching = self.subscribers[node.index].matching(row)
         took = [each for each in matching if each in self.places]
         assert sent.event.id is not None
         for subscription in took:
-            self.book.took(node, self.places[subscription], sent.event.id, row, arrival.hops)
+            self.book.took(node, self.places[subscription], sent.event.id, list(row), batch.hops)
         sent.took += took
-        if arrival.hops > sent.hops:
-            sent.hops = arrival.hops
+        if batch.hops > sent.hops:
+            sent.hops = batch.hops
         return len(took)
+
+    def _walked(self, node: Node, walked: Walked) -> None:
+        for walk in walked.walks:
+            for number in walk.numbers:
+                sent = self._open.pop((node.index, walked.incarnation, number))
+                sent.matched = walked.counts[number - walked.first]
+                self.book.completed(node, sent.event, sent.matched)
+                sent.done, sent.rounds = self.world.clock.now, walk.rounds
+                sent.hops = max(sent.hops, walk.hops)
+                sent.by_class = tuple(walk.by_interval.values())
 
     def delivered(self, node: Node, effect: Deliver) -> None:
         now = self.world.clock.now
@@ -311,12 +334,6 @@ class SkipRun(Scenario[Setup]):
                     self.members.append(node.peer)
                 if isinstance(what, Placed):
                     self.join_hops.append(what.hops)
-            elif isinstance(what, Receipt):
-                machine = cast(SkipList, node.machine)
-                sent = self._open.pop((node.index, machine.incarnation, what.sequence))
-                self.book.completed(node, sent.event, what.matched)
-                sent.done, sent.matched, sent.rounds = now, what.matched, what.rounds
-                sent.hops, sent.by_class = max(sent.hops, what.hops), what.by_interval
             elif isinstance(what, Found):
                 self.found.append(what)
 

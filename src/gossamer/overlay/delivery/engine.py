@@ -242,6 +242,11 @@ class Engine:
         """Batches in the once-only table."""
         return self.lives.remembered
 
+    def wave(self, id: Id) -> Wave | None:
+        """The batch, if it is remembered."""
+        life = self.lives.get(id[0], id[1])
+        return life.batches.get((id[2],)) if life is not None else None
+
     def under_way(self) -> list[Id]:
         """Batches that this node still has to report, or to complete."""
         return list(self._active)
@@ -307,10 +312,17 @@ class Engine:
             self.reject(sender, "batch has gone too far")
             return
         if batch.publisher == self.me:
-            # A batch of this node's own comes back by another way. If it is of an earlier life, the
-            # wave need not pass here.
-            self._repeated(sender, batch, region, router.elsewhere(region))
-            return
+            wave = self.wave((batch.publisher, batch.incarnation, batch.first))
+            if (
+                not router.splits
+                or wave is None
+                or (wave.round, wave.numbers, wave.count)
+                != (batch.round, batch.numbers, batch.count)
+            ):
+                # A batch of this node's own comes back by another way. If it is of an earlier life,
+                # the wave need not pass here.
+                self._repeated(sender, batch, region, router.elsewhere(region))
+                return
         link = self.outstanding.links.get(sender)
         if link is None:
             return
@@ -396,8 +408,7 @@ class Engine:
 
         ``counts`` says how many of its subscriptions took each event.
         """
-        life = self.lives.get(id[0], id[1])
-        wave = life.batches.get((id[2],)) if life is not None else None
+        wave = self.wave(id)
         if wave is not None and not wave.is_taken:
             self._taken(wave, counts, now)
 
@@ -579,7 +590,7 @@ class Engine:
             self._collect(wave, branch, tile, now)
             return
         self._answer(branch, tile)
-        if not wave.branches:
+        if not wave.branches and not wave.missing:
             self._over(wave)
 
     def _end(self, branch: Branch) -> None:

@@ -1,7 +1,8 @@
 """SkipList: one topic's list at one node, sans-IO. The machine that ties the parts together.
 
-``Deliver(0, (what,))`` hands its owner ``Placed`` and ``Joined`` (an entry's join), ``Receipt`` (a publication is complete) and
-``Found`` (the answer to a look-up). Events themselves go to ``match``, which says how many subscriptions took them.
+``Deliver(0, (what,))`` hands its owner ``Placed`` and ``Joined`` (an entry's join) and ``Found`` (the
+answer to a look-up). Events go to ``arrive``, which says how many subscriptions took them, and the
+receipt of a batch to ``complete``.
 """
 
 from __future__ import annotations
@@ -11,21 +12,22 @@ from random import Random
 from typing import Any
 
 from gossamer.machine import NEVER, Effect, LinkState, Message, Micros, Peer, Token
-from gossamer.overlay.refused import Refused
+from gossamer.overlay.batch import Batch
+from gossamer.overlay.delivery.engine import Counts
+from gossamer.overlay.delivery.region import Id
 from gossamer.overlay.skiplist.config import SkipConfig
 from gossamer.overlay.skiplist.entry import Entry
-from gossamer.overlay.skiplist.events import Ask, BranchKey, Events, Match
 from gossamer.overlay.skiplist.host import Host, Members
 from gossamer.overlay.skiplist.leases import Leases
 from gossamer.overlay.skiplist.level0 import Level0
 from gossamer.overlay.skiplist.lines import Lines
 from gossamer.overlay.skiplist.marks import Marks
 from gossamer.overlay.skiplist.messages import (
-    DELIVER,
-    FIND,
     Absent,
     Ack,
+    Ask,
     Beat,
+    Busy,
     Carry,
     Gossip,
     Join,
@@ -33,18 +35,15 @@ from gossamer.overlay.skiplist.messages import (
     Report,
     Revoke,
     Revoked,
+    Told,
     Welcome,
 )
 from gossamer.overlay.skiplist.position import KEY_MAX, Interval, keys_to_interval
-from gossamer.overlay.skiplist.receipts import Publication
+from gossamer.overlay.skiplist.search import Answer, Search
+from gossamer.overlay.skiplist.walks import Walked, Walks
 
-QUESTIONS = 1 << 52  # where the numbers of look-ups begin: events have those below
-ROUNDS = 1 << 20  # of one publication; those of the next one with the same id come after them
 LIVES = 24  # bits below the incarnation: entries in one life
 LOOPS_MAX = 10_000  # messages between a node's own entries in one turn
-
-Published = tuple[int, Sequence[tuple[bytes, bytes]], bytes]
-"""An event: its number, the intervals of keys in which it looks, which are disjoint, and its payload."""
 
 
 def _owned(intervals: Sequence[tuple[bytes, bytes]]) -> list[Interval]:
@@ -66,8 +65,9 @@ class SkipList:
         incarnation: int,
         rng: Random,
         config: SkipConfig,
-        match: Match,
-        ask: Ask = lambda key, payload: (),
+        arrive: Callable[..., Counts | None],
+        complete: Callable[[Walked], None],
+        ask: Answer = lambda key, payload: (),
         address: Callable[[Peer], str | None],
         contacts: Callable[[], Sequence[Peer]],
         epoch: Callable[[], int] = lambda: 0,
@@ -75,7 +75,8 @@ class SkipList:
         topic: int = 0,
         hangs_up: bool = False,
     ) -> None:
-        """``match``: how many subscriptions of this node take each event; asked once for each that comes to any of its entries.
+        """``arrive``: how many subscriptions of this node take each event of a group, as the engine's
+        ``Arrive``; asked once for each event. ``complete``: the receipt of a batch.
         ``ask``: what a look-up that has come to an entry is to be told.
         ``contacts``: members of the list that a newcomer may ask; in a node, those whose interest record says so.
         ``epoch``: another number whenever a member is new among at most FEW (leases.py).
@@ -83,20 +84,22 @@ class SkipList:
         """
         self.me, self.config, self.incarnation = me, config, incarnation
         self._lines = Lines(me, address, hangs_up=hangs_up)
-        self._refused = Refused()
         self._host = Host(me, topic, config, rng, self._lines, contacts, epoch, members)
         self._host.births = incarnation << LIVES
         self._leases = Leases(self._host)
         self._marks = Marks(self._host)
         self._level0 = Level0(self._host, self._leases, self._marks)
-        self._events = Events(self._host, self._leases, self._marks, match, ask)
-        self._sequence = self._questions = 0
+        self._walks = Walks(self._host, self._leases, self._marks, arrive, complete)
+        self._search = Search(self._host, ask)
+        self.engine = self._walks.engine
         self.has_left = False
         self._handlers: dict[type[Message], Callable[[Peer, Any, Micros], None]] = {
             Gossip: self._level0.receive_gossip, Beat: self._level0.receive_beat, Ack: self._ack,
             Join: self._level0.receive_join, Welcome: self._level0.receive_welcome, Leave: self._level0.receive_leave,
-            Absent: self._level0.receive_absent, Carry: self._events.receive_carry, Report: self._events.receive_report,
-            Revoke: self._revoke, Revoked: self._revoked,
+            Absent: self._level0.receive_absent, Revoke: self._revoke, Revoked: self._revoked,
+            Carry: self._walks.receive_carry, Report: self._walks.receive_report,
+            Busy: self._walks.receive_busy, Ask: self._search.receive_ask,
+            Told: self._search.receive_told,
         }  # fmt: skip
 
     # ---------------------------------------------------------------- what is known
@@ -110,45 +113,31 @@ class SkipList:
         return self._host.counters
 
     @property
-    def next_sequence(self) -> int:
-        """Of whoever does not count events by itself."""
-        return self._sequence + 1
-
-    @property
     def leases(self) -> Leases:
         return self._leases
 
     @property
     def noise(self) -> int:
-        return self._events.noise
+        return self._walks.noise
 
     @property
     def holds_back(self) -> bool:
         """Whether unmatched events are held back where a gap is leased (the seed's proxy filters)."""
-        return self._events.holds_back
+        return self._walks.holds_back
 
     @holds_back.setter
     def holds_back(self, yes: bool) -> None:
-        self._events.holds_back = yes
-
-    @property
-    def pending(self) -> int:
-        """Publications without receipt."""
-        return len(self._events.publications)
+        self._walks.holds_back = yes
 
     @property
     def is_busy(self) -> bool:
         """Events, of its own or others', are on their way through this node."""
-        return self._events.is_busy
-
-    def under_way(self) -> list[BranchKey]:
-        """Walks that this node still has to report."""
-        return self._events.under_way()
+        return bool(self.engine.under_way()) or self._search.is_busy
 
     @property
     def remembered(self) -> int:
         """Events that are known to have been here."""
-        return len(self._events.seen)
+        return self.engine.remembered
 
     @property
     def wanted(self) -> list[Peer]:
@@ -213,45 +202,26 @@ class SkipList:
             self.withdraw(key, now)
 
     def publish(
-        self, intervals: Sequence[tuple[bytes, bytes]], payload: bytes, now: Micros, *,
-        id: tuple[int, int, int] | None = None, floor: int | None = None,
-    ) -> int:  # fmt: skip
-        """Carry an event to everything in these intervals of keys, which are disjoint; returns its sequence number.
+        self,
+        batch: Batch,
+        looks: Sequence[Sequence[tuple[bytes, bytes]]],
+        pack: Callable[[Sequence[int]], bytes],
+        now: Micros,
+    ) -> None:
+        """Carry each event of a batch to everything in its intervals of keys, which are disjoint.
 
-        ``id``: incarnation, sequence and how often it has been published before, if the owner counts; not to be mixed.
+        ``pack`` makes the rows of the events at some places of the batch. ``complete`` is called when
+        all of them have arrived.
         """
-        incarnation, sequence, again = (
-            id if id is not None else (self.incarnation, self.next_sequence, 0)
-        )
-        self.publish_all(
-            [(sequence, intervals, payload)], now, incarnation=incarnation, again=again, floor=floor
-        )
-        return sequence
+        self._walks.publish(batch, [_owned(intervals) for intervals in looks], pack, now)
 
-    def publish_all(
-        self, events: Sequence[Published], now: Micros, *,
-        incarnation: int | None = None, again: int = 0, floor: int | None = None,
-    ) -> None:  # fmt: skip
-        """The same of several: those that look in the same intervals walk there together."""
-        self._sequence = max(self._sequence, events[-1][0])
-        if floor is None:
-            pending = (one for _, one in self._events.publications if one < QUESTIONS)
-            floor = min(pending, default=events[0][0])
-        life = self.incarnation if incarnation is None else incarnation
-        self._events.publish(
-            [
-                Publication(
-                    sequence, life, floor, _owned(intervals), payload, DELIVER, again * ROUNDS
-                )
-                for sequence, intervals, payload in events
-            ],
-            now,
-        )
-        self._host.sooner(now)
+    def effects(self, now: Micros) -> list[Effect]:
+        """What there is to do after a command."""
+        return self._flush(now)
 
-    def took(self, key: tuple[int, int, int], matched: Sequence[int], now: Micros) -> list[Effect]:
-        """So many took each event of the arrival with this key, for which ``match`` had said None; (): nobody took any."""
-        self._events.took(key, matched, now)
+    def took(self, id: Id, counts: Counts, now: Micros) -> list[Effect]:
+        """The owner has taken events for which ``arrive`` had said None."""
+        self._walks.took(id, counts, now)
         return self._flush(now)
 
     def lookup(
@@ -261,11 +231,7 @@ class SkipList:
 
         Nothing is handed over. Returns the number that ``Found`` will carry.
         """
-        self._questions += 1
-        number = QUESTIONS + self._questions
-        self._events.publish(
-            [Publication(number, self.incarnation, 0, _owned(intervals), payload, FIND)], now
-        )
+        number = self._search.ask(_owned(intervals), payload, now)
         self._host.sooner(now)
         return number
 
@@ -279,31 +245,24 @@ class SkipList:
 
     def forget(self, number: int) -> None:
         """Nobody waits for the answer to this look-up any longer."""
-        self._events.publications.pop((self.incarnation, number), None)
+        self._search.forget(number)
 
     def dead(self, peer: Peer, now: Micros) -> None:
         """A verdict: this peer is no more, or has begun anew and has none of its old entries, whatever its link says."""
         self._level0.peer_down(peer, now)
-        self._events.peer_down(peer, now)
         self._host.sooner(now)
 
     # ---------------------------------------------------------------------- inputs
 
     @property
     def deadline(self) -> Micros:
-        return self._host.deadline
+        return min(self._host.deadline, self.engine.deadline)
 
     def receive(self, sender: Peer, message: Message, now: Micros) -> list[Effect]:
         handler = self._handlers.get(type(message))
         if handler is not None:
             handler(sender, message, now)
-        if self._lines.loop:
-            return self._flush(now)
-        host = (
-            self._host
-        )  # as _flush does, without the call: this is the way of nearly all messages
-        out, host.out = host.out, []
-        return out
+        return self._flush(now)
 
     def wake(self, now: Micros) -> list[Effect]:
         self._host.deadline = NEVER
@@ -315,9 +274,12 @@ class SkipList:
             self._host.out += effects
             for peer in lost:
                 self._down(peer, now)
-        self._events.wake(now)
+                self.engine.failed(peer, now)
+        if self.engine.deadline <= now:
+            self.engine.wake(now)
+        self._search.wake(now)
         found = self._flush(now)
-        deadline = min(self._lines.deadline, self._events.deadline)
+        deadline = min(self._lines.deadline, self._search.deadline)
         for entry in entries.values():
             if entry.next_at < deadline:
                 deadline = entry.next_at
@@ -325,16 +287,17 @@ class SkipList:
         return found
 
     def link(self, peer: Peer, state: LinkState, now: Micros) -> list[Effect]:
-        self._host.out += self._refused.link(peer, state)
         if state is LinkState.UP:
             self._host.out += self._lines.opened(peer, now)
         elif state is LinkState.DOWN or state is LinkState.CUT:
             self._lines.closed(peer)
             self._down(peer, now)
+        self.engine.link(peer, state, now)
         return self._flush(now)
 
     def refused(self, peer: Peer, message: Message, now: Micros) -> list[Effect]:
-        return self._refused.keep(peer, message)
+        self.engine.refused(peer, message)
+        return self._flush(now)
 
     def stored(self, token: Token, now: Micros) -> list[Effect]:
         return []
@@ -381,7 +344,7 @@ class SkipList:
         """No line to this peer: what went to it will not be reported on. It may live all the same."""
         if not self._host.lives(peer):
             self._level0.peer_down(peer, now)
-        self._events.peer_down(peer, now)
+        self._search.peer_down(peer, now)
 
     def _flush(self, now: Micros) -> list[Effect]:
         """The effects so far; what goes from one entry of this node to another is dealt with on the way."""
@@ -393,5 +356,6 @@ class SkipList:
                 if not loop:
                     break
             loop.clear()
-        out, self._host.out = self._host.out, []
+        out = self._host.out.copy()
+        self._host.out.clear()
         return out

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import Protocol
 
@@ -10,8 +11,13 @@ from gossamer.machine import NEVER, Deliver, Effect, Message, Micros, Note, Peer
 from gossamer.overlay.skiplist.config import SkipConfig
 from gossamer.overlay.skiplist.entry import Entry
 from gossamer.overlay.skiplist.lines import Lines
-from gossamer.overlay.skiplist.position import Position
+from gossamer.overlay.skiplist.messages import Part
+from gossamer.overlay.skiplist.position import Position, between
+from gossamer.overlay.skiplist.route import Forward, Step, spread
 from gossamer.trace import Rejected, hex_peer
+
+# Entries of one node that one walk visits.
+VISITS_MAX = 1_024
 
 
 class Members(Protocol):
@@ -84,6 +90,66 @@ class Host:
             if peer != self.me:
                 return int(peer)
         return next((int(peer) for peer in known if peer != self.me), None)
+
+    def call(self, peer: Peer, now: Micros) -> bool:
+        """Have a link to the peer, if need be by dialling it; returns whether that may be."""
+        if peer in self.lines.up:
+            self.lines.up[peer] = now
+            return True
+        effects = self.lines.call(peer, now)
+        self.out += effects
+        self.sooner(self.lines.deadline)
+        return self.lines.calls(peer)
+
+    def steps(self, part: Part) -> Iterator[tuple[Entry, Step]]:
+        """How a walk through this interval goes on, at all entries of this node that it comes to.
+
+        Each of them decides for the part up to the next one, so the walk does not come back here.
+        """
+        work, visits = self._starts(part), 0
+        while work and visits < VISITS_MAX:
+            visits += 1
+            here, low, high, bound = work.pop()
+            self.counters["compared"] += len(here.table()[0]).bit_length()
+            for step in spread(here, low, high, bound):
+                if type(step) is Forward and step.to[1] == self.me:
+                    local = self.entries.get(step.to[0])
+                    if local is not None and local.is_placed and local is not here:
+                        work.append((local, step.low, step.high, step.bound))
+                else:
+                    yield here, step
+
+    def _starts(self, part: Part) -> list[tuple[Entry, Position, Position, Position | None]]:
+        low, high, bound, entries = part.low, part.high, part.bound, self.entries
+        if part.to is not None and (part.to not in entries or not entries[part.to].is_placed):
+            # The bound says nothing to other entries, and the walk might come back here.
+            return []
+        placed = sorted([entry.at for entry in entries.values() if entry.is_placed])
+        if not placed:
+            return []
+        first, end = bisect_left(placed, low), bisect_left(placed, high)
+        if first < end:
+            inside = placed[first:end]
+            cuts = [low, *inside[1:], high]
+            return [
+                (entries[at[0]], cuts[place], cuts[place + 1], None)
+                for place, at in enumerate(inside)
+            ]
+        before, after = placed[first - 1], placed[end % len(placed)]
+        if self.config.routing == "paper":
+            return [(entries[(before if first else placed[0])[0]], low, high, None)]
+        if bound is None or part.to is None:
+            return [(entries[before[0]], low, high, after if after != before else None)]
+        if between((part.to, int(self.me)), low, bound):
+            until = after if between(before, after, bound) else bound
+            return [(entries[before[0]], low, high, until)]
+        until = before if between(bound, before, after) else bound
+        return [(entries[after[0]], low, high, until)]
+
+    @property
+    def is_placed(self) -> bool:
+        """Whether this node has an entry in the list."""
+        return any(entry.is_placed for entry in self.entries.values())
 
     def lives(self, peer: int) -> bool:
         """Known to live: a verdict that no silence outweighs."""

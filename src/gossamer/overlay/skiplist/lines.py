@@ -50,19 +50,26 @@ class Lines:
         if to in self.up:
             self.up[to] = now
             return [Send((to,), message)]
+        effects = self.call(to, now)
         waiting = self._waiting.get(to)
-        if waiting is not None:
-            if len(waiting.messages) < WAITING_MAX:
-                waiting.messages.append(message)
-            else:
-                self.dropped += 1
+        if waiting is not None and len(waiting.messages) < WAITING_MAX:
+            waiting.messages.append(message)
+        else:
+            self.dropped += 1
+        return effects
+
+    def calls(self, peer: Peer) -> bool:
+        """Whether that peer is being dialled."""
+        return peer in self._waiting
+
+    def call(self, to: Peer, now: Micros) -> list[Effect]:
+        """Dial a peer, if it can be and is not being dialled already."""
+        if to in self._waiting:
             return []
         address = self._address(to)
         if address is None or len(self._waiting) >= PEERS_WAITING_MAX:
-            self.dropped += 1
             return []
-        waiting = self._waiting[to] = _Waiting(now)
-        waiting.messages.append(message)
+        self._waiting[to] = _Waiting(now)
         self._look_at = min(self._look_at, Micros(now + AGAIN))
         return [Dial(address, to)]
 

@@ -7,8 +7,11 @@ Join       a new entry looks for its place; also an old one, to see whether its 
 Welcome    here it is: left neighbour, successors, and the left neighbour's long links to begin with
 Leave      an entry goes politely
 Absent     no such entry lives here (any longer)
-Carry      an event and others that go the same way, or a question, on its way through an interval of positions
-Report     what became of it there: tiles of the interval
+Carry      events that look in the same intervals, on their way through them
+Report     what became of them there
+Busy       their report has to wait for others
+Ask        a question to the entries of some intervals
+Told       the answer, and which nodes know more
 Revoke     the empty gap of a lease is no longer empty
 Revoked    understood: events for it are no longer held back
 """
@@ -20,27 +23,27 @@ from typing import Annotated, ClassVar
 from msgspec import Meta, Struct
 
 from gossamer.machine import Message
+from gossamer.overlay.batch import BATCH_EVENTS_MAX, Group, Matched
 from gossamer.overlay.skiplist.config import K_MAX
 from gossamer.overlay.skiplist.position import Key, Position, Uint64
 
 LEVELS_MAX = 64
 SUCCESSORS_MAX = 64
 MARKS_MAX = 4_096  # routing entries in one message
-TILES_MAX = 4_096
-TOGETHER_MAX = 4_096  # events of one walk
+# Intervals that a walk has, and that a report has.
+PARTS_MAX = 4_096
+COVERED_MAX = 4_096
 FOUND_MAX = 4_096  # entries in one answer to a look-up
 FOUND_BYTES_MAX = 1 << 20  # of it, roughly
 TOLD_MAX = 64  # subscriptions of one of them
 TEXT_MAX = 1_024  # characters of a subscription's filter
 HOPS_MAX = 4_096  # few are needed; one by one along a stretch of matches, as the seed has it, many
 PAYLOAD_MAX = 4 << 20
-MATCHED_MAX = 2**32 - 1
 NUMBER_MAX = 2**53  # sums stop here, so that a liar cannot make honest reports unreadable
 
 Number = Annotated[int, Meta(ge=0, le=NUMBER_MAX)]
 Level = Annotated[int, Meta(ge=0, lt=LEVELS_MAX)]
 Hops = Annotated[int, Meta(ge=0, le=HOPS_MAX)]
-Matched = Annotated[int, Meta(ge=0, le=MATCHED_MAX)]
 Payload = Annotated[bytes, Meta(max_length=PAYLOAD_MAX)]
 Chain = Annotated[tuple[Position, ...], Meta(max_length=K_MAX)]
 Successors = Annotated[tuple[Position, ...], Meta(max_length=SUCCESSORS_MAX)]
@@ -134,53 +137,34 @@ class Absent(Message, frozen=True, array_like=True, tag=76):
     born: Number = 0  # of the last entry that the sender has had: one that is younger is not meant
 
 
+class Part(Struct, frozen=True, array_like=True, gc=False):
+    """[low, high) of a walk, and the entry of the receiving node that is to go on with it."""
+
+    low: Position
+    high: Position
+    # None: whichever entry is nearest.
+    to: Key | None = None
+    # A position outside the interval. The interval lies between that entry and this.
+    bound: Position | None = None
+
+
 class Carry(Message, frozen=True, array_like=True, tag=77):
-    """Whoever receives it owns [low, high) until it has reported."""
+    """Events on their way. The receiving node answers for these intervals, which are in order."""
 
     is_event: ClassVar[bool] = True
 
-    topic: Uint64
-    publisher: Uint64
-    incarnation: Number
-    sequence: Number
-    floor: Number  # the publisher's lowest sequence without receipt
-    round: Number
-    low: Position
-    high: Position
-    to: Key | None
-    hops: Hops
-    patience: Number  # microseconds that the sender waits for the report
-    kind: Annotated[int, Meta(ge=0, le=2)]  # DELIVER, FIND, HANDOFF
-    lease: bool
-    payload: Payload
-    bound: Position | None = (
-        None  # outside the interval: it lies between the receiving entry and this
-    )
-    others: Annotated[
-        tuple[Number, ...], Meta(max_length=TOGETHER_MAX - 1)
-    ] = ()  # events that go with this one (tiles.py),
-    payloads: Annotated[
-        tuple[Payload, ...], Meta(max_length=TOGETHER_MAX - 1)
-    ] = ()  # and what they are
+    batch: Group
+    parts: Annotated[tuple[Part, ...], Meta(min_length=1, max_length=PARTS_MAX)]
+    # Whether the publisher would rely on an empty gap (leases.py).
+    lease: bool = True
 
 
-DELIVER, FIND, HANDOFF = 0, 1, 2
-
-
-class Tile(Struct, frozen=True, array_like=True, gc=False):
-    """[low, high) is done: so many subscriptions took the event, so many hops away, past so many nodes that did not want it."""
+class Covered(Struct, frozen=True, array_like=True, gc=False):
+    """[low, high) was reached, over at most that many hops."""
 
     low: Position
     high: Position
-    matched: Matched
     hops: Hops
-    noise: Number
-    others: (
-        Annotated[tuple[Matched, ...], Meta(min_length=1, max_length=TOGETHER_MAX - 1)] | None
-    ) = None
-    """How many took the events that went with it: of each, or one number for all. None: the event walks alone."""
-    dropped: Annotated[tuple[Matched, ...], Meta(max_length=TOGETHER_MAX)] = ()
-    """Subscriptions that discarded the event, then as ``others``; nothing if all are zero."""
 
 
 class Gap(Struct, frozen=True, array_like=True, gc=False):
@@ -192,7 +176,7 @@ class Gap(Struct, frozen=True, array_like=True, gc=False):
     number: Number
 
 
-Told = tuple[Number, Annotated[str, Meta(max_length=TEXT_MAX)]]
+Wanting = tuple[Number, Annotated[str, Meta(max_length=TEXT_MAX)]]
 """A subscription: its number at its node, and its filter, cut off where it is too long."""
 
 
@@ -200,22 +184,68 @@ class Hit(Struct, frozen=True, array_like=True, gc=False):
     """An entry that a look-up has come to, and the subscriptions there."""
 
     at: Position
-    told: Annotated[tuple[Told, ...], Meta(max_length=TOLD_MAX)] = ()
+    told: Annotated[tuple[Wanting, ...], Meta(max_length=TOLD_MAX)] = ()
 
 
 class Report(Message, frozen=True, array_like=True, tag=78):
+    """What became of a part of a walk."""
+
+    is_report: ClassVar[bool] = True
+
     topic: Uint64
     publisher: Uint64
     incarnation: Number
-    sequence: Number
+    first: Number
     round: Number
-    low: Position  # of the Carry that this answers, as is the next
-    high: Position
-    hops: Hops  # a walk may come to a node with several entries more than once
-    tiles: Annotated[tuple[Tile, ...], Meta(max_length=TILES_MAX)]
+    # Where the first interval of the part begins.
+    low: Position
+    covered: Annotated[tuple[Covered, ...], Meta(max_length=COVERED_MAX)] = ()
+    # Of each event, or one number that is that of each; nothing if all are zero.
+    matched: Annotated[tuple[Matched, ...], Meta(max_length=BATCH_EVENTS_MAX)] = ()
+    # The same for subscriptions that discarded it.
+    dropped: Annotated[tuple[Matched, ...], Meta(max_length=BATCH_EVENTS_MAX)] = ()
     gaps: Annotated[tuple[Gap, ...], Meta(max_length=16)] = ()
-    found: Annotated[tuple[Hit, ...], Meta(max_length=FOUND_MAX)] = ()
-    left_off: Number = 0  # what there was no room for
+
+
+class Busy(Message, frozen=True, array_like=True, tag=94):
+    """The events are here and not yet reported, because others have not reported yet."""
+
+    topic: Uint64
+    publisher: Uint64
+    incarnation: Number
+    first: Number
+    round: Number
+    low: Position
+
+
+class Ask(Message, frozen=True, array_like=True, tag=95):
+    """A look-up: which entries are there, and with a payload: which of them want this event?"""
+
+    topic: Uint64
+    number: Number
+    parts: Annotated[tuple[Part, ...], Meta(min_length=1, max_length=PARTS_MAX)]
+    payload: Payload = b""
+
+
+class Ahead(Struct, frozen=True, array_like=True, gc=False):
+    """This part of a look-up is for another node to answer."""
+
+    peer: Uint64
+    part: Part
+
+
+class Told(Message, frozen=True, array_like=True, tag=96):
+    """The answer to a look-up."""
+
+    topic: Uint64
+    number: Number
+    # Of the question that this answers, the beginning of the first part.
+    low: Position
+    covered: Annotated[tuple[Covered, ...], Meta(max_length=COVERED_MAX)] = ()
+    ahead: Annotated[tuple[Ahead, ...], Meta(max_length=PARTS_MAX)] = ()
+    hits: Annotated[tuple[Hit, ...], Meta(max_length=FOUND_MAX)] = ()
+    # Entries and subscriptions that there was no room for.
+    left_off: Number = 0
 
 
 class Revoke(Message, frozen=True, array_like=True, tag=79):
@@ -231,5 +261,18 @@ class Revoked(Message, frozen=True, array_like=True, tag=80):
 
 
 SkiplistMessage = (
-    Gossip | Beat | Ack | Join | Welcome | Leave | Absent | Carry | Report | Revoke | Revoked
+    Gossip
+    | Beat
+    | Ack
+    | Join
+    | Welcome
+    | Leave
+    | Absent
+    | Carry
+    | Report
+    | Busy
+    | Ask
+    | Told
+    | Revoke
+    | Revoked
 )

@@ -1,16 +1,20 @@
-"""``route = skiplist``: one skip list of filters a topic (seed 001, overlay/skiplist), and which classes each topic uses.
+"""``route = skiplist``: a topic has one skip list of filters (seed 001, overlay/skiplist).
 
-A subscription's filter becomes entries (filters/place.py) in its topic's list; an event looks once in each class that is in use.
-Which ones are, every node says in its interest record (``extra``), so the publishers' classes are the union over the members of
-the view, and a barrier on the record is a barrier on its classes: the first subscription of a new class is laid when every
-publisher knows it. What a list does not know of content, the subscribers check.
+A subscription's filter becomes entries (filters/place.py) in the list of its topic. An event
+looks once in each class that is in use on the topic. Every node says in its interest record
+(``extra``) which classes its entries have, so a publisher knows the union over the members of the
+view. A barrier on the record is a barrier on its classes: the first subscription of a new class
+is laid when every publisher knows the class. A list does not know the whole content of filters,
+so subscribers check it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import heapq
-from collections.abc import Callable, Hashable, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
 from random import Random
 from typing import Annotated, Any
 
@@ -20,27 +24,29 @@ from msgspec import Meta
 from gossamer.filters import Filter, Schema
 from gossamer.filters.packed import Packed
 from gossamer.filters.place import Class
-from gossamer.machine import NEVER, Deliver, Effect, LinkState, Micros, Note, Peer
-from gossamer.node.outbox import ROUND_BITS
+from gossamer.machine import NEVER, Deliver, Effect, LinkState, Micros, Note, Peer, Send
 from gossamer.node.planes import BITS, Key, Plane, Route, RouteError, Rows
 from gossamer.node.rights import Rights
 from gossamer.overlay.batch import Batch
 from gossamer.overlay.delivery.engine import Arrive, Complete
 from gossamer.overlay.interest.core import Interest
 from gossamer.overlay.interest.record import Record, ViewChange, read_stamp
+from gossamer.overlay.proof import UNSIGNED, Proof
 from gossamer.overlay.skiplist.config import FEW, SkipConfig
 from gossamer.overlay.skiplist.core import SkipList
 from gossamer.overlay.skiplist.joining import Joined
+from gossamer.overlay.skiplist.messages import Carry
 from gossamer.overlay.skiplist.places import CLASSES_MAX, Classes, Places
 from gossamer.overlay.skiplist.position import beyond
-from gossamer.overlay.skiplist.receipts import Arrival, Found, Receipt
+from gossamer.overlay.skiplist.search import Found
 from gossamer.overlay.skiplist.subscriber import Subscriber
+from gossamer.overlay.skiplist.walks import Walked, unreached
 from gossamer.trace import Dropped
 
-QUESTIONS_MAX = 1024  # look-ups without an answer, and answers that nobody has taken
-LISTS_MAX = (
-    4096  # topics of which this node keeps a list, as one of its members, publishers or askers
-)
+# Look-ups without an answer, and answers that the driver has not taken.
+QUESTIONS_MAX = 1024
+# Topics of which this node keeps a list, because it subscribes, publishes or asks there.
+LISTS_MAX = 4096
 _Announced = dict[bytes, Annotated[tuple[Class, ...], Meta(max_length=CLASSES_MAX)]]
 _encoder = msgspec.msgpack.Encoder()
 _announced_decoder = msgspec.msgpack.Decoder(_Announced)
@@ -48,16 +54,7 @@ _announced_decoder = msgspec.msgpack.Decoder(_Announced)
 _BIT = BITS[Route.SKIPLIST]
 
 
-class _Pending:
-    """A batch of ours on its way, event by event."""
-
-    __slots__ = ("left", "matched")
-
-    def __init__(self, count: int) -> None:
-        self.left, self.matched = count, [0] * count
-
-
-class _List:
+class _TopicList:
     """One topic's list at this node."""
 
     def __init__(self, name: str, hash: bytes, schema: Schema) -> None:
@@ -65,9 +62,12 @@ class _List:
         self.rows = Packed(schema)
         self.machine: SkipList
         self.subscriber: Subscriber
-        self.epoch = 0  # counts new members while they are few
-        self.is_known = False  # every live node knows that this one is a member
-        self.armed: Micros = NEVER  # the earliest time for which it is in the heap
+        # This counts new members while there are few.
+        self.epoch = 0
+        # Whether every live node knows that this one is a member.
+        self.is_known = False
+        # The earliest time for which the list is in the heap.
+        self.armed: Micros = NEVER
 
     @property
     def classes(self) -> Classes:
@@ -75,9 +75,9 @@ class _List:
 
 
 class _Members:
-    """What the view says of a list's members."""
+    """The members of a list, as the view knows them."""
 
-    def __init__(self, one: _List, interest: Interest) -> None:
+    def __init__(self, one: _TopicList, interest: Interest) -> None:
         self._one, self._view = one, interest.view
 
     def lives(self, peer: Peer) -> bool:
@@ -87,36 +87,47 @@ class _Members:
         return self._one.is_known
 
 
-class Lists(Plane):
-    def __init__(self, me: Peer, incarnation: int, rng: Random, config: SkipConfig, interest: Interest,
-                 arrive: Arrive, complete: Complete, say: Callable[[list[Effect], Micros], None], *,
-                 schemas: dict[str, Schema], links: Callable[[], list[Peer]]) -> None:  # fmt: skip
+class SkipListPlane(Plane):
+    def __init__(
+        self,
+        me: Peer,
+        incarnation: int,
+        rng: Random,
+        config: SkipConfig,
+        interest: Interest,
+        arrive: Arrive,
+        complete: Complete,
+        say: Callable[[list[Effect], Micros], None],
+        *,
+        schemas: dict[str, Schema],
+        links: Callable[[], list[Peer]],
+    ) -> None:
         self.rights: Rights | None = None
-        self.found: dict[int, Found] = {}  # answers to look-ups, for the driver to take
-        self.hops: dict[
-            int, int
-        ] = {}  # to the farthest end of the walks of our events, and how many of them
+        # Answers to look-ups, for the driver to take.
+        self.found: dict[int, Found] = {}
+        # The number of this node's events by the hops to the farthest end of their walks.
+        self.hops: Counter[int] = Counter()
+        # Signs this node's events. The node sets it where there are keys.
+        self.proof: Proof = UNSIGNED
         self._me, self._incarnation, self._rng, self._config = me, incarnation, rng, config
         self._interest, self._schemas, self._links = interest, schemas, links
         self._arrive, self._complete, self._say_effects = arrive, complete, say
-        self._lists: dict[bytes, _List] = {}
-        self._names: dict[bytes, str] = {}  # of topics whose schema is known
-        self._of: dict[int, _List] = {}  # by subscription
-        self._announced: dict[Peer, _Announced] = {}  # by other member
-        self._read: dict[Peer, bytes] = {}  # what that was decoded from
-        self._barriers: dict[
-            int, dict[bytes, tuple[Class, ...]]
-        ] = {}  # asked for, and what everybody knows when it is reached
-        self._pending: dict[
-            tuple[int, int], _Pending
-        ] = {}  # by incarnation and first sequence number of the batch
-        self._first: dict[tuple[int, int], int] = {}  # of the batch that an event is in
-        self._deferred: dict[Key, _List] = {}  # arrivals that our owner has not taken yet
+        self._lists: dict[bytes, _TopicList] = {}
+        # Topics whose schema is known.
+        self._names: dict[bytes, str] = {}
+        # By subscription.
+        self._of: dict[int, _TopicList] = {}
+        # By other member: its classes, and the bytes that they were decoded from.
+        self._announced: dict[Peer, _Announced] = {}
+        self._read: dict[Peer, bytes] = {}
+        # By barrier: the classes that everybody knows when it is reached.
+        self._barriers: dict[int, dict[bytes, tuple[Class, ...]]] = {}
+        # Groups that the owner has not taken yet.
+        self._deferred: dict[Key, _TopicList] = {}
         self._laid: list[int] = []
         self._heap: list[tuple[Micros, bytes]] = []
         self._questions: dict[tuple[bytes, int], int] = {}
         self._asked = 0
-        self._now = Micros(0)
         for peer, known in interest.view.members.items():
             self._hear(peer, known.record.extra)
 
@@ -126,7 +137,7 @@ class Lists(Plane):
         return sum(one.machine.remembered for one in self._lists.values())
 
     def about(self) -> dict[str, Any]:
-        """What this node has in its lists, as plain data."""
+        """The content of this node's lists, as plain data."""
         topics = {
             one.name: {
                 "entries": len(one.machine.entries),
@@ -158,10 +169,22 @@ class Lists(Plane):
         return NEVER
 
     def receive(self, sender: Peer, message: Any, now: Micros) -> None:
-        one = self._list(message.topic.to_bytes(8, "big"), now)
-        # A topic that is not known here (yet): the sender asks again, or asks another node.
+        one = self._list(self._hash(message), now)
         if one is not None:
             self._run(one, now, lambda machine: machine.receive(sender, message, now))
+        elif type(message) is Carry:
+            # The topic is not known here yet. The publisher asks again, and perhaps other nodes.
+            self._say_effects([Send((sender,), unreached(message, self._hash(message)))], now)
+
+    def decline(self, sender: Peer, message: Any, now: Micros) -> None:
+        self._say_effects([Send((sender,), unreached(message, self._hash(message)))], now)
+
+    def _hash(self, message: Any) -> bytes:
+        """The hash of the topic that a message is about."""
+        if type(message) is Carry:
+            return self._interest.names.hash(message.batch.topic)
+        hash: bytes = message.topic.to_bytes(8, "big")
+        return hash
 
     def wake(self, now: Micros) -> None:
         while self.deadline <= now:
@@ -174,7 +197,7 @@ class Lists(Plane):
             self._run(one, now, lambda machine: machine.link(peer, state, now))
 
     def refused(self, peer: Peer, message: Any, now: Micros) -> None:
-        one = self._lists.get(message.topic.to_bytes(8, "big"))
+        one = self._lists.get(self._hash(message))
         if one is not None:
             self._run(one, now, lambda machine: machine.refused(peer, message, now))
 
@@ -184,9 +207,9 @@ class Lists(Plane):
             self._hear(change.peer, after.extra if after is not None else b"")
         new_life = before is not None and (after is None or before.life != after.life)
         for one in list(self._lists.values()):
-            if (
-                new_life and change.peer != self._me
-            ):  # a verdict, which no broken link is; or it has begun anew, without its entries
+            if new_life and change.peer != self._me:
+                # This is a verdict, which a broken link is not; or the peer has begun anew, and has
+                # none of its entries.
                 one.machine.dead(change.peer, now)
                 self._arm(one)
             if (
@@ -196,15 +219,19 @@ class Lists(Plane):
                 and len(self._contacts(one.hash)) <= FEW
             ):
                 one.epoch += 1
-                if before is None:  # perhaps back from a part of the fabric that went on without us
+                if before is None:
+                    # The peer may come from a part of the fabric that went on without this node.
                     one.machine.doubt(now)
                     self._arm(one)
 
     def under_way(self, now: Micros) -> Sequence[Hashable]:
-        return [key for one in self._lists.values() for key in one.machine.under_way()]
+        return [key for one in self._lists.values() for key in one.machine.engine.under_way()]
 
     def known(self, barrier: int, now: Micros) -> bool:
-        """Every live node has what we had said when this barrier was asked for; returns whether it was ours."""
+        """Every live node has heard what this node had said when it asked for this barrier.
+
+        Returns whether it was a barrier of this plane.
+        """
         announced = self._barriers.pop(barrier, None)
         if announced is None:
             return False
@@ -222,9 +249,8 @@ class Lists(Plane):
 
     def renew(self, now: Micros) -> None:
         self._laid.clear()
-        self._barriers = {
-            barrier: {} for barrier in self._barriers
-        }  # what was known of the old life is worth nothing
+        # What others knew of the old life counts for nothing.
+        self._barriers = {barrier: {} for barrier in self._barriers}
         for one in self._lists.values():
             one.is_known = False
             one.subscriber.renew(now)
@@ -244,15 +270,15 @@ class Lists(Plane):
         one.subscriber.subscribe(number, filter, now)
         try:
             self._say(now, ask=not one.is_known)
-        except ValueError:  # no room for another class in our record
+        except ValueError:
+            # This node's record has no room for another class.
             one.subscriber.unsubscribe(number, now)
             raise
         finally:
             self._arm(one)
         self._of[number] = one
-        self._laid += (
-            one.subscriber.ready()
-        )  # at once, where another of our filters has its places, or nothing passes it
+        # It is laid at once where another filter of this node has its places, or nothing passes it.
+        self._laid += one.subscriber.ready()
 
     def unsubscribe(self, number: int, now: Micros) -> None:
         one = self._of.pop(number)
@@ -273,34 +299,27 @@ class Lists(Plane):
         try:
             known = rows if rows is not None else one.rows.decode(batch.rows)
         except msgspec.DecodeError as error:
-            # Of an earlier life, when the topic had another schema: nobody takes them.
+            # They are of an earlier life, when the topic had another schema, so nobody takes them.
             reason = f"events on {batch.topic!r}: {error}"
             self._say_effects([Note(Dropped("event", batch.count, reason))], now)
             self._complete(batch.incarnation, batch.first, (0,) * batch.count)
             return
-        self._pending[batch.incarnation, batch.first] = _Pending(len(known))
-        again = batch.round >> ROUND_BITS
-
-        def start(machine: SkipList) -> list[Effect]:
-            events = []
-            for sequence, row in enumerate(known, batch.first):
-                self._first[batch.incarnation, sequence] = batch.first
-                intervals = [(low, high) for _, low, high in one.classes.intervals(row)]
-                events.append((sequence, intervals, _encoder.encode([row])))
-            machine.publish_all(
-                events, now, incarnation=batch.incarnation, again=again, floor=batch.floor
-            )
-            return machine.wake(now)
-
-        self._run(one, now, start)
+        looks = [[(low, high) for _, low, high in one.classes.intervals(row)] for row in known]
+        one.machine.publish(
+            batch, looks, lambda places: _encoder.encode([known[place] for place in places]), now
+        )
+        self._run(one, now, lambda machine: machine.effects(now))
 
     def took(self, key: Key, matched: tuple[int, ...], now: Micros) -> None:
-        """The owner has taken events whose counts it did not know at once."""
+        """The owner has taken events for which it could not say the counts at once."""
         one = self._deferred.pop(key)
         self._run(one, now, lambda machine: machine.took((key[0], key[1], key[2]), matched, now))
 
     def lookup(self, topic: str, row: tuple[Any, ...] | None, now: Micros) -> int:
-        """Which subscriptions want this event; without one, which are there? ``found`` will have the answer under this number."""
+        """Asks which subscriptions want this event, or without an event which there are.
+
+        ``found`` will have the answer under the number that is returned.
+        """
         one = self._by_name(topic, now)
         if row is not None:
             intervals, payload = (
@@ -309,7 +328,8 @@ class Lists(Plane):
             )
         else:
             intervals, payload = [(cls.prefix, beyond(cls.prefix)) for cls in one.classes], b""
-        if len(self._questions) >= QUESTIONS_MAX:  # whoever asked first has long given up
+        if len(self._questions) >= QUESTIONS_MAX:
+            # The program that asked first has given up long ago.
             hash, number = next(iter(self._questions))
             del self._questions[hash, number]
             self._lists[hash].machine.forget(number)
@@ -321,7 +341,10 @@ class Lists(Plane):
     # -------------------------------------------------------------------- the lists
 
     def learn(self, topic: str) -> None:
-        """The schema of a topic is known, or longer than before: what was placed by the shorter one stays where it is."""
+        """The schema of a topic is known, or longer than before.
+
+        Filters that were placed by the shorter one stay where they are.
+        """
         hash = self._interest.names.hash(topic)
         self._names[hash] = topic
         one = self._lists.get(hash)
@@ -330,7 +353,7 @@ class Lists(Plane):
             for peer, announced in self._announced.items():
                 self._spread(one, peer, announced)
 
-    def _by_name(self, topic: str, now: Micros) -> _List:
+    def _by_name(self, topic: str, now: Micros) -> _TopicList:
         one = self._list(self._interest.names.hash(topic), now)
         if one is None:
             raise RouteError(
@@ -338,20 +361,21 @@ class Lists(Plane):
             )
         return one
 
-    def _list(self, hash: bytes, now: Micros) -> _List | None:
+    def _list(self, hash: bytes, now: Micros) -> _TopicList | None:
         one = self._lists.get(hash)
         if one is not None:
             return one
         name = self._names.get(hash)
         if name is None or (len(self._lists) >= LISTS_MAX and not self._forget_idle()):
             return None
-        made = one = self._lists[hash] = _List(name, hash, self._schemas[name])
+        made = one = self._lists[hash] = _TopicList(name, hash, self._schemas[name])
         made.machine = machine = SkipList(
             self._me, incarnation=self._incarnation, rng=self._rng, config=self._config,
-            match=lambda arrival: self._match(made, arrival), ask=lambda key, payload: self._ask(made, key, payload),
+            arrive=partial(self._match, made), complete=self._walked, ask=partial(self._ask, made),
             address=self._address, contacts=lambda: self._contacts(hash), epoch=lambda: made.epoch,
             members=_Members(made, self._interest), topic=int.from_bytes(hash, "big"),
         )  # fmt: skip
+        machine.engine.proof = self.proof
         made.subscriber = Subscriber(machine, Places(Classes()))
         for peer, announced in self._announced.items():
             self._spread(made, peer, announced)
@@ -360,7 +384,7 @@ class Lists(Plane):
         return one
 
     def _forget_idle(self) -> bool:
-        """Make room: lists that this node has no entry in and nothing under way."""
+        """Forgets lists in which this node has no entry and nothing under way."""
         idle = [
             one.hash
             for one in self._lists.values()
@@ -375,7 +399,11 @@ class Lists(Plane):
         return (known.record.address or None) if known is not None else None
 
     def _contacts(self, hash: bytes) -> list[Peer]:
-        """Its members. Who wants the topic by this route and names no class has only filters that nothing passes, or lies."""
+        """The members of a list.
+
+        A node that wants the topic by this route and names no class has only filters that nothing
+        passes, or it lies.
+        """
         announced, me = self._announced, self._me
         return [
             peer
@@ -389,12 +417,11 @@ class Lists(Plane):
         return self.rights is None or name is None or self.rights.may_subscribe(peer, name)
 
     def name(self, hash: bytes) -> str | None:
-        """Of a topic whose schema is known."""
+        """The name of a topic whose schema is known."""
         return self._names.get(hash)
 
-    def _run(self, one: _List, now: Micros, call: Callable[[SkipList], list[Effect]]) -> None:
-        """Call a list, take what is for us of what it says, and pass the rest on."""
-        self._now = now
+    def _run(self, one: _TopicList, now: Micros, call: Callable[[SkipList], list[Effect]]) -> None:
+        """Calls a list, takes the effects that are for this node, and passes the others on."""
         passed: list[Effect] = []
         for effect in call(one.machine):
             if type(effect) is Deliver:
@@ -404,16 +431,14 @@ class Lists(Plane):
         self._say_effects(passed, now)
         self._arm(one)
 
-    def _arm(self, one: _List) -> None:
+    def _arm(self, one: _TopicList) -> None:
         at = one.machine.deadline
         if at < one.armed:
             one.armed = at
             heapq.heappush(self._heap, (at, one.hash))
 
-    def _heard(self, one: _List, what: object, now: Micros) -> None:
-        if type(what) is Receipt:
-            self._reported(what)
-        elif type(what) is Joined:
+    def _heard(self, one: _TopicList, what: object, now: Micros) -> None:
+        if type(what) is Joined:
             one.subscriber.joined(now)
             self._laid += one.subscriber.ready()
             self._say(now)
@@ -424,32 +449,30 @@ class Lists(Plane):
                     del self.found[next(iter(self.found))]
                 self.found[number] = what
 
-    def _reported(self, receipt: Receipt) -> None:
-        incarnation, sequence = receipt.id
-        self.hops[receipt.hops] = self.hops.get(receipt.hops, 0) + 1
-        first = self._first.pop((incarnation, sequence))
-        pending = self._pending[incarnation, first]
-        pending.matched[sequence - first] = receipt.matched
-        pending.left -= 1
-        if not pending.left:
-            del self._pending[incarnation, first]
-            self._complete(incarnation, first, tuple(pending.matched))
+    def _walked(self, walked: Walked) -> None:
+        """All events of a batch have arrived."""
+        for walk in walked.walks:
+            self.hops[walk.hops] += len(walk.numbers)
+        self._complete(walked.incarnation, walked.first, walked.counts)
 
-    def _match(self, one: _List, arrival: Arrival) -> tuple[int, ...] | None:
-        """Events have come to one of our entries: how many subscriptions take each; None: ``took`` will say."""
-        numbers = arrival.numbers
-        batch = Batch(
-            one.name, arrival.publisher, arrival.incarnation, numbers[0], len(numbers), arrival.floor, 0, arrival.hops,
-            _joined(arrival.payloads),
-        )  # fmt: skip
-        matched = self._arrive(batch, self._now, numbers)
+    def _match(
+        self,
+        one: _TopicList,
+        batch: Batch,
+        now: Micros,
+        numbers: Sequence[int] | None = None,
+        *,
+        done: Mapping[int, int] | None = None,
+    ) -> tuple[int, ...] | None:
+        """Events have come to an entry of this node. None: ``took`` will say how many took each."""
+        matched = self._arrive(batch, now, numbers, done=done)
         if matched is None:
-            self._deferred[arrival.key] = one
+            self._deferred[batch.publisher, batch.incarnation, batch.first] = one
         return matched
 
     @staticmethod
-    def _ask(one: _List, key: bytes, payload: bytes) -> list[tuple[int, str]]:
-        """A look-up has come to one of our entries."""
+    def _ask(one: _TopicList, key: bytes, payload: bytes) -> list[tuple[int, str]]:
+        """A look-up has come to an entry of this node."""
         try:
             rows = one.rows.decode(payload) if payload else []
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
@@ -459,7 +482,7 @@ class Lists(Plane):
     # --------------------------------------------------------------------- classes
 
     def _say(self, now: Micros, ask: bool = False) -> None:
-        """Tell everybody which classes our entries are of, and ask when everybody knows."""
+        """Tells all nodes the classes of this node's entries, and asks when all know them."""
         mine = {
             one.hash: one.subscriber.announced
             for one in self._lists.values()
@@ -472,7 +495,7 @@ class Lists(Plane):
                 self._barriers[self._interest.barrier(now)] = mine
 
     def _hear(self, peer: Peer, extra: bytes) -> None:
-        """What another member says of its classes."""
+        """Another member has said which classes its entries have."""
         if peer == self._me or self._read.get(peer, b"") == extra:
             return
         before = self._announced.pop(peer, {})
@@ -481,28 +504,18 @@ class Lists(Plane):
         if extra:
             self._read[peer] = extra
             with contextlib.suppress(msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-                announced = self._announced[peer] = _announced_decoder.decode(
-                    extra
-                )  # what cannot be read helps nobody
+                # If it cannot be read, it helps nobody.
+                announced = self._announced[peer] = _announced_decoder.decode(extra)
         for hash in {**before, **announced}:
             one = self._lists.get(hash)
             if one is not None:
                 self._spread(one, peer, announced)
 
     @staticmethod
-    def _spread(one: _List, peer: Peer, announced: _Announced) -> None:
+    def _spread(one: _TopicList, peer: Peer, announced: _Announced) -> None:
         one.classes.hear(
             peer, [cls for cls in announced.get(one.hash, ()) if cls.suits(one.schema)]
         )
-
-
-def _joined(payloads: tuple[bytes, ...]) -> bytes:
-    """Rows that came each as a list of its own (msgpack: one byte, and the row) as one list."""
-    count = len(payloads)
-    if count == 1:
-        return payloads[0]
-    head = bytes((0x90 | count,)) if count < 16 else b"\xdc" + count.to_bytes(2, "big")
-    return head + b"".join([payload[1:] for payload in payloads])
 
 
 def _takes(record: Record, topic: bytes) -> bool:
@@ -511,4 +524,4 @@ def _takes(record: Record, topic: bytes) -> bool:
     return stamp is not None and bool(read_stamp(stamp)[1] & _BIT)
 
 
-__all__ = ["Lists"]
+__all__ = ["SkipListPlane"]
