@@ -599,7 +599,8 @@ class Topics:
         characters = sum(map(len, rivals)) + len(own.text)
         if known is not None:
             characters -= sum(map(len, before)) + len(known.text)
-        is_other = head is None or head.by.origin != by.origin
+        # This node itself may have all places.
+        is_other = by.origin not in (self._me, head.by.origin if head is not None else None)
         if (
             len(self.schemas) + (known is None) > TOPICS_MAX
             or self._characters + characters > SCHEMAS_LENGTH_MAX
