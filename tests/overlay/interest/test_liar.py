@@ -1,7 +1,7 @@
 """One member of several lies: it forges, replays, withholds and exaggerates.
 
-All nodes have keys. At every step the honest nodes believe of each other only what they have said,
-and they take nobody for dead that lives. They agree while the liar goes on.
+All nodes have keys. At every step each record that an honest node believes is one that its owner
+has said, and no living node is taken for dead. The honest nodes agree while the liar goes on.
 """
 
 from __future__ import annotations
