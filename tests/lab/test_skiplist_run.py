@@ -461,7 +461,7 @@ class Reckless(SkipList):
             from gossamer.overlay.skiplist.messages import Revoked
 
             self._host.send(int(sender), Revoked(0, message.by, message.number), now)
-            return self._flush(now)
+            return self.effects(now)
         return super().receive(sender, message, now)
 
 
@@ -561,10 +561,10 @@ class Liar(SkipList):
 
     count = 0
 
-    def _flush(self, now):  # type: ignore[no-untyped-def]
+    def effects(self, now):  # type: ignore[no-untyped-def]
         from gossamer.machine import Send
 
-        effects = super()._flush(now)
+        effects = super().effects(now)
         if self.me % 3 or now > 60 * SECOND:
             return effects
         told = []

@@ -10,7 +10,7 @@ from gossamer.machine import SECOND, Micros
 from gossamer.overlay.skiplist.config import SkipConfig, SkipConfigError
 from gossamer.overlay.skiplist.entry import PROMPTS, Entry, insert
 from gossamer.overlay.skiplist.messages import Item
-from gossamer.overlay.skiplist.position import Position, between, subtract
+from gossamer.overlay.skiplist.position import Position, between
 
 NOW = Micros(0)
 
@@ -138,13 +138,6 @@ def test_between_on_the_circle() -> None:
     assert between(b, a, b)
     assert not between(b, b, b)
     assert not between(a, a, c)
-
-
-def test_intervals() -> None:
-    a, b, c, d = (place(n) for n in range(4))
-    assert subtract([(a, d)], b, c) == [(a, b), (c, d)]
-    assert subtract([(a, b)], b, c) == [(a, b)]
-    assert subtract([(a, d)], a, d) == []
 
 
 def test_insert_keeps_the_list_short_and_single() -> None:

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from gossamer.lab.skiplist.model import perfect_entry
 from gossamer.machine import Micros
 from gossamer.overlay.skiplist.config import SkipConfig
-from gossamer.overlay.skiplist.entry import Entry
+from gossamer.overlay.skiplist.entry import Empty, Entry, Forward, Take, Unsure, spread, toward
 from gossamer.overlay.skiplist.position import Position
-from gossamer.overlay.skiplist.route import Empty, Forward, Take, Unsure, spread, toward
 
 
 def perfect_list(count: int, k: int, routing: str = "gossamer") -> dict[Position, Entry]:

@@ -2,7 +2,7 @@
 
 In a perfect list every entry knows the same thing at the same distances, so a walk is a sequence of distances. One real ``Entry``
 is given the links it would have, and its own table of places and midpoints, as distances, decides every step, by the rules of
-route.py. tests/lab/test_skiplist_model.py compares walk by walk with the full simulation. Delivery, time and bytes are not
+entry.py. tests/lab/test_skiplist_model.py compares walk by walk with the full simulation. Delivery, time and bytes are not
 modelled: the full simulation is for that.
 """
 
@@ -88,7 +88,7 @@ class Model:
         raise AssertionError("a walk does not end")
 
     def _nearer(self, distance: Any, bound: Any) -> tuple[Any, Any]:
-        """route._nearer, for many walks: the step, and the new bound, both as distances from where the walk is."""
+        """entry._nearer, for many walks: the step, and the new bound, both as distances from where the walk is."""
         import numpy as np
 
         around, points, mids = 2 * self.count, self._points, self._mids
@@ -112,7 +112,7 @@ class Model:
         return np.where(known, distance, step), np.where(known, -1, limit)
 
     def _greedy(self, at: Any, goal: Any) -> Any:
-        """route._greedy: on the line, never past the goal; the circle's links reach across the line's ends."""
+        """entry._greedy: on the line, never past the goal; the circle's links reach across the line's ends."""
         import numpy as np
 
         span = self._points[np.searchsorted(self._points, np.abs(goal - at), side="right") - 1]

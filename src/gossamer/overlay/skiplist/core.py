@@ -38,7 +38,7 @@ from gossamer.overlay.skiplist.messages import (
     Told,
     Welcome,
 )
-from gossamer.overlay.skiplist.position import KEY_MAX, Interval, keys_to_interval
+from gossamer.overlay.skiplist.position import KEY_MAX, Interval, cut
 from gossamer.overlay.skiplist.search import Answer, Search
 from gossamer.overlay.skiplist.walks import Walked, Walks
 
@@ -47,10 +47,17 @@ LOOPS_MAX = 10_000  # messages between a node's own entries in one turn
 
 
 def _owned(intervals: Sequence[tuple[bytes, bytes]]) -> list[Interval]:
-    """What walks are to own; nothing is between keys that differ only where no entry's key reaches."""
-    return [
-        (low, high) for low, high in (keys_to_interval(*keys) for keys in intervals) if low < high
-    ]
+    """All positions whose keys are in these intervals of keys.
+
+    Nothing is between keys that differ only where no entry's key reaches.
+    """
+    owned: list[Interval] = []
+    for low, high in intervals:
+        if len(low) > KEY_MAX or len(high) > KEY_MAX:
+            low, high = cut(low), cut(high)
+        if low < high:
+            owned.append(((low, 0), (high, 0)))
+    return owned
 
 
 class SkipListError(Exception):
@@ -213,16 +220,15 @@ class SkipList:
         ``pack`` makes the rows of the events at some places of the batch. ``complete`` is called when
         all of them have arrived.
         """
-        self._walks.publish(batch, [_owned(intervals) for intervals in looks], pack, now)
-
-    def effects(self, now: Micros) -> list[Effect]:
-        """What there is to do after a command."""
-        return self._flush(now)
+        owned: list[list[Interval]] = []
+        for intervals in looks:
+            owned.append(_owned(intervals))
+        self._walks.publish(batch, owned, pack, now)
 
     def took(self, id: Id, counts: Counts, now: Micros) -> list[Effect]:
         """The owner has taken events for which ``arrive`` had said None."""
         self._walks.took(id, counts, now)
-        return self._flush(now)
+        return self.effects(now)
 
     def lookup(
         self, intervals: Sequence[tuple[bytes, bytes]], now: Micros, payload: bytes = b""
@@ -262,7 +268,7 @@ class SkipList:
         handler = self._handlers.get(type(message))
         if handler is not None:
             handler(sender, message, now)
-        return self._flush(now)
+        return self.effects(now)
 
     def wake(self, now: Micros) -> list[Effect]:
         self._host.deadline = NEVER
@@ -278,7 +284,7 @@ class SkipList:
         if self.engine.deadline <= now:
             self.engine.wake(now)
         self._search.wake(now)
-        found = self._flush(now)
+        found = self.effects(now)
         deadline = min(self._lines.deadline, self._search.deadline)
         for entry in entries.values():
             if entry.next_at < deadline:
@@ -293,11 +299,11 @@ class SkipList:
             self._lines.closed(peer)
             self._down(peer, now)
         self.engine.link(peer, state, now)
-        return self._flush(now)
+        return self.effects(now)
 
     def refused(self, peer: Peer, message: Message, now: Micros) -> list[Effect]:
         self.engine.refused(peer, message)
-        return self._flush(now)
+        return self.effects(now)
 
     def stored(self, token: Token, now: Micros) -> list[Effect]:
         return []
@@ -346,8 +352,8 @@ class SkipList:
             self._level0.peer_down(peer, now)
         self._search.peer_down(peer, now)
 
-    def _flush(self, now: Micros) -> list[Effect]:
-        """The effects so far; what goes from one entry of this node to another is dealt with on the way."""
+    def effects(self, now: Micros) -> list[Effect]:
+        """The effects so far. Messages between entries of this node are dealt with on the way."""
         loop = self._lines.loop
         if loop:
             for _ in range(LOOPS_MAX):

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 from gossamer.machine import NEVER, Micros, Peer
 from gossamer.overlay.skiplist.beside import Beside
-from gossamer.overlay.skiplist.entry import Entry
+from gossamer.overlay.skiplist.entry import Entry, toward
 from gossamer.overlay.skiplist.host import Members
 from gossamer.overlay.skiplist.messages import HOPS_MAX, Absent, Join, Welcome
 from gossamer.overlay.skiplist.position import Position, between
-from gossamer.overlay.skiplist.route import toward
 
 CHECKS_SOON = 3  # checks at an eighth, a quarter and half of the time before they come as rarely as configured
 JOIN_HOPS_MAX = 256

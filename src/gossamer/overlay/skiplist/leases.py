@@ -32,9 +32,8 @@ LESSEES_MAX = 256  # of one gap
 class Leases:
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._held: dict[
-            tuple[Position, bool], tuple[Gap, Micros, int]
-        ] = {}  # by who granted it, and at which side of it
+        # The gaps that this node relies on, by the entry that granted the lease and the side of it.
+        self.gaps: dict[tuple[Position, bool], tuple[Gap, Micros, int]] = {}
         self._distrust = Micros(
             -1
         )  # leases on events that were sent up to then are not taken: a revocation may be forgotten
@@ -140,16 +139,16 @@ class Leases:
             or (void is not None and gap.number <= void[0])
         ):
             return
-        if len(self._held) >= HELD_MAX:
-            self._held.pop(next(iter(self._held)))
-        self._held[gap.by, gap.left == gap.by] = (gap, until, epoch)
+        if len(self.gaps) >= HELD_MAX:
+            self.gaps.pop(next(iter(self.gaps)))
+        self.gaps[gap.by, gap.left == gap.by] = (gap, until, epoch)
 
     def is_held(self, low: Position, high: Position, now: Micros) -> bool:
         """Whether the interval is known to be empty."""
         present = self._host.epoch()
-        for by, (gap, until, epoch) in list(self._held.items()):
+        for by, (gap, until, epoch) in list(self.gaps.items()):
             if until <= now or epoch != present:
-                del self._held[by]
+                del self.gaps[by]
             elif gap.left < gap.right:
                 if gap.left < low and high <= gap.right:
                     return True
@@ -166,9 +165,9 @@ class Leases:
 
     def _drop(self, by: Position, number: int, now: Micros) -> None:
         for side in (False, True):
-            held = self._held.get((by, side))
+            held = self.gaps.get((by, side))
             if held is not None and held[0].number <= number:
-                del self._held[by, side]
+                del self.gaps[by, side]
         for place in [place for place, (_, until) in self._void.items() if until <= now]:
             del self._void[place]
         if len(self._void) >= HELD_MAX:
@@ -180,4 +179,4 @@ class Leases:
     def held(self) -> list[tuple[Gap, Micros]]:
         """What is relied on, and until when."""
         present = self._host.epoch()
-        return [(gap, until) for gap, until, epoch in self._held.values() if epoch == present]
+        return [(gap, until) for gap, until, epoch in self.gaps.values() if epoch == present]

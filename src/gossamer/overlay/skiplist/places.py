@@ -103,8 +103,12 @@ class Classes:
 
     def intervals(self, row: tuple[Any, ...]) -> list[tuple[Class, bytes, bytes]]:
         """Where an event looks, once for each class."""
-        found = [(cls, event_keys(cls, row)) for cls in self._uses]
-        return [(cls, *keys) for cls, keys in found if keys is not None]
+        found: list[tuple[Class, bytes, bytes]] = []
+        for cls in self._uses:
+            keys = event_keys(cls, row)
+            if keys is not None:
+                found.append((cls, *keys))
+        return found
 
     def _release(self, cls: Class) -> None:
         self._uses[cls] -= 1

@@ -12,6 +12,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from gossamer.machine import NEVER, SECOND, Micros, Peer
+from gossamer.overlay.skiplist.entry import Empty, Forward, Take
 from gossamer.overlay.skiplist.host import Host
 from gossamer.overlay.skiplist.messages import (
     FOUND_BYTES_MAX,
@@ -29,8 +30,7 @@ from gossamer.overlay.skiplist.messages import (
     Told,
 )
 from gossamer.overlay.skiplist.position import Interval, Position
-from gossamer.overlay.skiplist.regions import is_ordered, merged, within, without
-from gossamer.overlay.skiplist.route import Empty, Forward, Take
+from gossamer.overlay.skiplist.walks import is_ordered, merged, within, without
 
 # The pause before what is missing is asked for again.
 AGAIN = Micros(SECOND // 4)
