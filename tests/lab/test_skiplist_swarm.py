@@ -1,4 +1,4 @@
-"""A few seeds of the swarm, and proof that it sees what is broken."""
+"""A few seeds of the swarm, and proof that it sees broken lists."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from gossamer.sim.config import from_toml, to_toml
 from gossamer.sim.scenario import fly
 from gossamer.sim.swarm import swarm
 
-pytestmark = pytest.mark.slow  # all of it together takes seconds
+# All of it together takes seconds.
+pytestmark = pytest.mark.slow
 
 PAST = tomllib.loads((Path(__file__).parent.parent / "seeds.toml").read_text("utf-8"))["skiplist"]
 

@@ -1,4 +1,6 @@
-"""Where an event goes next: over perfect lists every walk ends, tiles its interval exactly, and takes what is in it."""
+"""Where an event goes next: over perfect lists every walk ends, tiles its interval exactly, and
+takes the events in it.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +86,9 @@ def test_tiles_are_exact_and_everything_in_the_interval_is_taken_once(
 
 
 def test_midpoints_save_hops() -> None:
-    """Issue 4: greedy by comparison gives 4.48 at N = 1000; knowing the midpoints, and the circle, less than 3.7."""
+    """Issue 4: greedy by comparison gives 4.48 at N = 1000; knowing the midpoints, and the circle,
+    less than 3.7.
+    """
     means = {}
     for routing in ("paper", "gossamer"):
         entries = perfect_list(500, 2, routing)
@@ -138,7 +142,9 @@ def test_a_lone_entry_knows_everything() -> None:
 
 
 def test_a_walk_ends_among_links_that_are_all_wrong() -> None:
-    """Bounds shrink with every hop: long links that point anywhere cost hops, never the end of the walk."""
+    """Bounds shrink with every hop: long links that point anywhere cost hops, never the end of the
+    walk.
+    """
     entries = perfect_list(60, 2)
     places = list(entries)
     for number, entry in enumerate(entries.values()):

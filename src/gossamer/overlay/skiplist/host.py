@@ -20,13 +20,19 @@ VISITS_MAX = 1_024
 
 
 class Members(Protocol):
-    """What the owner of a list knows of its members (in a node: from the view). Without it, silence and broken lines are deaths."""
+    """What the owner of a list knows of its members (in a node: from the view). Without it,
+    silence and broken lines are deaths.
+    """
 
     def lives(self, peer: Peer) -> bool:
-        """Whether that node is a member of the fabric: then it is waited for, whatever its line does."""
+        """Whether that node is a member of the fabric: then it is waited for, whatever its line
+        does.
+        """
 
     def is_known(self) -> bool:
-        """Whether every member of this list can know by now that this node is one of its ``contacts``."""
+        """Whether every member of this list can know by now that this node is one of its
+        ``contacts``.
+        """
 
 
 class Host:
@@ -51,17 +57,22 @@ class Host:
             contacts,
         )
         self.entries: dict[bytes, Entry] = {}
-        self.births = 0  # entries that this node has had, those of earlier lives included
+        # Entries that this node has had, those of earlier lives included.
+        self.births = 0
         self.out: list[Effect] = []
-        self.deadline: Micros = NEVER  # of the list; may be too early, never too late
+        # Of the list; may be too early, never too late.
+        self.deadline: Micros = NEVER
         self.counters = {
-            "rejected": 0, "joins": 0, "repairs": 0, "revoked": 0, "held": 0, "resent": 0, "absent": 0,
-            "compared": 0,  # places with which events were compared on their way, by binary search
+            "rejected": 0, "joins": 0, "repairs": 0, "revoked": 0, "held": 0, "resent": 0,
+            "absent": 0,
+            # Places with which events were compared on their way, by binary search.
+            "compared": 0,
         }  # fmt: skip
 
     def send(self, to: int, message: Message, now: Micros) -> None:
         up = self.lines.up
-        if to in up:  # the way of nearly all messages
+        # The way of nearly all messages.
+        if to in up:
             up[Peer(to)] = now
             self.out.append(Send((Peer(to),), message))
             return
@@ -156,7 +167,9 @@ class Host:
         return self.members is not None and self.members.lives(Peer(peer))
 
     def nearest(self, place: Position) -> Entry | None:
-        """This node's entry from which a walk to the place begins: the last before it, else the last of all."""
+        """This node's entry from which a walk to the place begins: the last before it, else the
+        last of all.
+        """
         placed = [entry for entry in self.entries.values() if entry.is_placed]
         if not placed:
             return None

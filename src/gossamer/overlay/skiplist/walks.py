@@ -2,15 +2,16 @@
 
 A batch is split into groups of events that look in the same intervals, and each group is one batch
 of the engine (overlay/delivery). A node that gets a group takes it if one of its entries is in the
-intervals, cuts the rest into parts (entry.py), and sends those on. Its report says what was reached.
+intervals, cuts the rest into parts (entry.py), and sends those on. Its report names the
+intervals that were reached.
 
-A node takes an event once, whichever of its entries the event comes to first: its owner looks at all
-of its filters then. That entry is the group's home at this node. Only the tile of the home carries
-the node's counts, so no other entry adds to them.
+A node takes an event once, whichever of its entries the event comes to first: its owner looks at
+all of its filters then. That entry is the group's home at this node. Only the tile of the home
+carries the node's counts, so no other entry adds to them.
 
 A *region* is what a walk is to answer for: some disjoint intervals of positions, in order. Each of
-them may name the entry that is to go on with it, and a bound (entry.py). A *tile* is what was reached
-of a region.
+them may name the entry that is to go on with it, and a bound (entry.py). A *tile* is the
+reached part of a region.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ PIECES_MAX = 256
 REPORT_BYTES = 2 << 20
 # Leases that one report brings.
 GAPS_MAX = 16
-# The first pause before a publisher asks for what is missing.
+# The first pause before a publisher asks again for the missing intervals.
 AGAIN = Micros(SECOND // 4)
 AGAIN_MAX = Micros(4 * SECOND)
 
@@ -122,7 +123,7 @@ class Reached:
         self.covered = covered
         # What the publisher may rely on.
         self.gaps = gaps
-        # Intervals that wait for so many regions.
+        # Intervals, and the number of regions that each waits for.
         self.tied = tied
 
 
@@ -147,7 +148,7 @@ def is_ordered(parts: Sequence[_Span]) -> bool:
 
 
 def without(parts: Sequence[Part], taken: Sequence[_Span]) -> Sequence[Part]:
-    """What is left of disjoint intervals; the same object if nothing was taken."""
+    """Disjoint intervals without others. It is the same object if nothing was taken."""
     left: list[Part] = []
     start = 0
     for part in parts:
@@ -209,7 +210,7 @@ def merged(covered: Sequence[Covered]) -> list[Covered]:
 
 
 class Cover:
-    """What has been reached of one region, as answers come in."""
+    """The reached intervals of one region, as answers come in."""
 
     __slots__ = ("_over", "_region", "covered", "gaps", "tied")
 
@@ -375,7 +376,7 @@ class Walks:
         tile, counts = Reached(message.covered, message.gaps), message.matched
         told = joined(counts, message.dropped)
         if told is None or not self._fits(tile, part.of.cover, part.region):
-            self._host.reject(sender, "a report that does not fit what was asked for")
+            self._host.reject(sender, "a report that does not fit the question")
             tile, told = NOTHING, ()
         if len(told) == 1:
             told *= part.of.wave.count
@@ -474,7 +475,7 @@ class Walks:
         known: list[Covered],
         is_own: bool,
     ) -> Reached | None:
-        """The tile that carries this node's counts; tiles of its other entries are known at once."""
+        """The tile with this node's counts. Tiles of its other entries are known at once."""
         wave = self.engine.wave((batch.publisher, batch.incarnation, batch.first))
         assert wave is not None
         if not takes:
