@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import gossamer
-from gossamer.net.waiting import Waiting
+from gossamer.net.waiting import WaitingCalls
 from livenet import GENEVA, WEATHER, go, take, until
 
 pytestmark = pytest.mark.live
@@ -294,12 +294,12 @@ def test_a_start_that_is_given_up_after_others_have_heard_of_it_ends_with_a_fare
 ) -> None:
     """Without a farewell they declare it dead after some seconds, and wait for it until then."""
 
-    async def never(waiting: Waiting) -> None:
+    async def never(waiting: WaitingCalls) -> None:
         await asyncio.Event().wait()
 
     async def main() -> None:
         async with gossamer.Node() as far:
-            monkeypatch.setattr(Waiting, "introduced", never)
+            monkeypatch.setattr(WaitingCalls, "introduced", never)
             task = asyncio.create_task(gossamer.Node(join=[far.address]).start())
             await until(lambda: len(far._interest.view.members) == 2)
             changes = far._journal.members

@@ -61,7 +61,7 @@ from gossamer.net.status import describe, describe_found, describe_tree
 from gossamer.net.subscription import Subscription, subscribe_many
 from gossamer.net.tracefile import TraceFile
 from gossamer.net.view import Changes, TopicView
-from gossamer.net.waiting import Waiting
+from gossamer.net.waiting import WaitingCalls
 from gossamer.node import NodeConfig, NodeCore, Route, SlowPolicy
 from gossamer.node.bounds import check_whole
 from gossamer.node.core import INCARNATION_KEY
@@ -184,7 +184,7 @@ class Node:
         self._interest: Interest = NOT_STARTED
         self._driver: Driver = NOT_STARTED
         self._journal: Journal = NOT_STARTED
-        self._waiting: Waiting = NOT_STARTED
+        self._waiting: WaitingCalls = NOT_STARTED
         self._dialler: Dialler = NOT_STARTED
 
     @property
@@ -278,7 +278,7 @@ class Node:
             own.certificate, self._driver.now()
         )
         self._journal = Journal(trace.hex_peer(peer), self._driver.loop.time)
-        self._waiting = Waiting(self._core, self._driver, self._check_open, self._unstored)
+        self._waiting = WaitingCalls(self._core, self._driver, self._check_open, self._unstored)
         self._driver.noted, self._driver.before = self._noted, self._tell_blocked
         self._driver.ended = self._journal.ended
         self._driver.changed = self._link_changed

@@ -22,7 +22,7 @@ from gossamer.overlay.skiplist.search import Found
 Future = asyncio.Future[None]
 
 
-class Waiting:
+class WaitingCalls:
     def __init__(
         self,
         core: NodeCore,

@@ -44,7 +44,7 @@ class Patience(Message, frozen=True, array_like=True):
 
 
 class Union:
-    """A cover: what was answered for."""
+    """A cover: the tiles that were answered for."""
 
     def __init__(self) -> None:
         self.bits = 0
@@ -272,7 +272,7 @@ class Net:
         ) -> tuple[int, ...] | None:
             id = (batch.publisher, batch.incarnation, batch.first)
             fresh = [number for number in batch.events if number not in (done or ())]
-            # What is split is counted event by event.
+            # A batch that is split is counted event by event.
             for one in [(*id[:2], n) for n in fresh] if self.splits else [id]:
                 if one in self.handed[node]:
                     self.repeats.append((node, one))

@@ -21,7 +21,7 @@ def batch(publisher: int, first: int, count: int, floor: int, life: int = 1) -> 
 
 
 def live(net: Net, *, publishers: int, batches: int, cuts: int, crashes: int) -> list[Batch]:
-    """Publish, and break things meanwhile; returns what was published."""
+    """Publish, and break things meanwhile. Returns the batches."""
     rng = Random(net.rng.random())
     published: list[Batch] = []
     firsts = [1] * publishers
@@ -202,7 +202,7 @@ def test_a_batch_that_is_split_in_another_way_later_is_taken_and_counted_once(se
 
 
 class ForgetsTheCompany(Engine):
-    """Hands over what was taken in other company before."""
+    """Hands over events that were taken in other company before."""
 
     def _in_other_company(self, life: Any, batch: Batch) -> Any:
         return None, None
@@ -275,7 +275,7 @@ class CountsWithoutTiles(Engine):
 
 
 class ForgetsTheRound(Engine):
-    """Answers again for what it has answered for."""
+    """Answers again for a region for which it has answered."""
 
     def carry(self, sender: Peer, batch: Batch, region: Any, now: Micros) -> None:
         life = self.lives.get(batch.publisher, batch.incarnation)
@@ -337,4 +337,4 @@ def test_nothing_below_the_floor_is_remembered() -> None:
     late = batch(0, 1, 2, 1)
     net.engines[1].carry(Peer(0), late, 0b10, Micros(net.now))
     assert [type(effect) for effect in net.outs[1]] == [Note, Send]
-    assert len(net.handed[1]) == 100, "what is below the floor is answered and not handed over"
+    assert len(net.handed[1]) == 100, "a batch below the floor is answered and not handed over"

@@ -1,4 +1,4 @@
-"""What peers may send and must not do harm: every message with any values, forged records, lies about others, floods, limits."""
+"""No message of a peer does harm: any values, forged records, lies about others, floods, limits."""
 
 from __future__ import annotations
 
@@ -45,11 +45,13 @@ from gossamer.overlay.interest.record import (
 from gossamer.trace import Dropped, Rejected
 from worldnet import Net, befriend, sends, single, through_codec, told
 
-pytestmark = pytest.mark.slow  # all of it together takes seconds
+# All tests together take seconds.
+pytestmark = pytest.mark.slow
 
 NOW = Micros(5 * SECOND)
 
-# Values that are all too near those in use: peers that exist, this node's own life, versions around the known ones; and extremes.
+# Values that are near those in use: peers that exist, this node's own life, versions around the
+# known ones. There are extremes as well.
 LIVES = st.sampled_from([0, 1, 255, 256, 257, 290, 511, 512, 513, LIFE_MAX])
 VERSIONS = st.sampled_from([0, 1, 2, 3, 1000, VERSION_MAX - 1, VERSION_MAX])
 PEERS = st.sampled_from([0, 1, 2, 11, 12, 13, 77, 2**63, 2**64 - 1])
@@ -169,7 +171,8 @@ def test_any_values_in_any_order_raise_nothing_and_the_node_goes_on(
         Greet(Record(12, 256, 9, ""), 0, 2, True),
         Buckets(b""),
         Buckets(bytes(7)),
-        Buckets(bytes(24)),  # three parts: no power of two
+        # Three parts are no power of two.
+        Buckets(bytes(24)),
         Have(3, b"", b""),
         Have(4, b"\0", b"odd"),
         OfferRecords(b"odd"),
@@ -225,6 +228,7 @@ def test_a_greeting_in_anothers_name_is_no_greeting() -> None:
     assert Peer(12) not in node.view.members
 
 
+# The counter is absurd.
 FORGED: list[Callable[[Net], News | Flip]] = [
     lambda net: News(
         records=(
@@ -238,9 +242,7 @@ FORGED: list[Callable[[Net], News | Flip]] = [
     lambda net: News(
         diffs=(Diff(net.peer(3), net[3].record.life, 5, 1, topic_hash("mine") + b"\xff" * 4),)
     ),
-    lambda net: Flip(
-        net.peer(3), net[3].record.life, net[3].record.version + 1, 7, 2**32 - 2
-    ),  # an absurd counter
+    lambda net: Flip(net.peer(3), net[3].record.life, net[3].record.version + 1, 7, 2**32 - 2),
     lambda net: News(
         records=(
             Record(
@@ -266,11 +268,15 @@ def test_a_forged_record_is_answered_by_its_owner_and_the_fabric_converges(
         assert net.peer(3) in machine.interested("mine")
     net.sent = []
     net.run(10)
-    assert {type(message) for _, _, _, message, _ in net.sent} == {Beat}  # and there is peace
+    # There is peace.
+    assert {type(message) for _, _, _, message, _ in net.sent} == {Beat}
 
 
 def test_a_forged_record_is_answered_at_once_however_it_reaches_its_owner() -> None:
-    """Long records are offered before they are sent, and what differs is listed: an owner that sees itself there asks, too."""
+    """Long records are offered before they are sent, and differences are listed.
+
+    An owner that sees itself in the list asks, too.
+    """
     long = b"".join(number.to_bytes(8, "big") for number in range(100))
     for told_by in (
         lambda record, order: [News(records=(record,))],
@@ -387,9 +393,8 @@ def test_more_members_than_allowed_are_dropped_and_counted() -> None:
     assert len(node.view.members) == 5
     assert node.counters["refused"] == 17
     known = Record(100, 256, 2, "", topic_hash("a"), bytes(4))
-    assert (
-        told(node.receive(Peer(11), News(records=(known,)), NOW)) != []
-    )  # those who are in can still change
+    # Members that are in can still change.
+    assert told(node.receive(Peer(11), News(records=(known,)), NOW)) != []
 
 
 def test_more_pairs_than_allowed_are_dropped_and_counted() -> None:
@@ -406,7 +411,8 @@ def test_more_pairs_than_allowed_are_dropped_and_counted() -> None:
     assert (node.view.pairs, Peer(78) in node.view.members) == (8, False)
     node.receive(Peer(11), News(records=(Record(77, 256, 2),)), NOW)
     node.receive(Peer(11), News(records=(Record(78, 256, 1, "", topics, bytes(32)),)), NOW)
-    assert Peer(78) in node.view.members  # there is room again
+    # There is room again.
+    assert Peer(78) in node.view.members
 
 
 def test_a_fabric_larger_than_a_node_allows_goes_on() -> None:
@@ -425,8 +431,7 @@ def test_an_answer_to_what_cannot_be_had_is_nothing() -> None:
     node = single(1)
     befriend(node, 11)
     assert sends(node.receive(Peer(11), AskRecords((77).to_bytes(8, "big")), NOW)) == []
-    assert (
-        sends(node.receive(Peer(11), Have(1, b"\xff", b""), NOW)) == []
-    )  # a part that there is not
+    # There is no such part.
+    assert sends(node.receive(Peer(11), Have(1, b"\xff", b""), NOW)) == []
     assert sends(node.receive(Peer(11), Vouch(77), NOW)) == []
     assert sends(node.receive(Peer(11), Probe(77), NOW)) == []

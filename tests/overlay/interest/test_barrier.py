@@ -1,4 +1,7 @@
-"""The barrier: when it returns, every live node has the record. Looked at in the very moment it returns, under faults."""
+"""The barrier: when it returns, every live node has the record.
+
+The tests look in the very moment in which it returns, under faults.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +14,21 @@ from worldnet import Net, Place, befriend, sends, single
 
 
 class Checked(Net):
-    """Asserts, in the moment a barrier is reached, that no live member lacks the record it was about."""
+    """Asserts, in the moment when a barrier is reached, that every live member has its record."""
 
     def __init__(self, *arguments: int, **options: object) -> None:
         super().__init__(*arguments, **options)  # type: ignore[arg-type]
         self.asked: dict[tuple[int, int], tuple[int, int]] = {}
         self.reached: dict[tuple[int, int], int] = {}
-        self.young: set[int] = set()  # began after a barrier did: nobody may know of them yet
+        # Nodes that began after a barrier did. No node may know of them yet.
+        self.young: set[int] = set()
         self.after = self.look
 
     def barrier(self, number: int) -> int:
         barrier = self.command(number, "barrier")
         self.asked[number, barrier] = (self[number].record.life, self[number].record.version)
-        self.look(self.places[number])  # alone, it is reached at once
+        # A lone node reaches it at once.
+        self.look(self.places[number])
         return barrier
 
     def look(self, place: Place) -> None:
@@ -121,9 +126,8 @@ def test_a_leave_and_a_restart_in_the_middle() -> None:
 
 def test_one_that_lacks_the_record_holds_the_barrier_up() -> None:
     """It can fail: a node that answers without the record would be caught."""
-    net = Checked(
-        8, k=3, threshold=0, coalesce=0, period=3 * SECOND
-    )  # news is slow, the question is not
+    # The news is slow, and the question is not.
+    net = Checked(8, k=3, threshold=0, coalesce=0, period=3 * SECOND)
     net.settle()
     net.run(4)
     net.subscribe(3, "a")
@@ -147,10 +151,10 @@ def test_a_question_is_answered_once_and_repeated_answers_add_nothing() -> None:
     record = befriend(node, 11)
     befriend(node, 12)
     ask = Barrier(11, 1, record.life, record.version)
-    assert sends(node.receive(Peer(11), ask, Micros(1))) == [ask]  # to 12
-    assert sends(node.receive(Peer(12), ask, Micros(2))) == [
-        Reached(11, 1, 0)
-    ]  # asked by another: nothing to add
+    # The question goes to 12.
+    assert sends(node.receive(Peer(11), ask, Micros(1))) == [ask]
+    # Another node asks, and there is nothing to add.
+    assert sends(node.receive(Peer(12), ask, Micros(2))) == [Reached(11, 1, 0)]
     [answer] = sends(node.receive(Peer(12), Reached(11, 1, 5), Micros(4)))
     mine = node.view.members[node.me].spread
     assert answer == Reached(11, 1, (mine + 5) % 2**64)
@@ -164,7 +168,8 @@ def test_a_wave_of_an_earlier_life_is_no_answer_for_the_next() -> None:
     mine = node.view.members[node.me].spread
     assert sends(node.receive(Peer(11), ask, Micros(1))) == [Reached(11, 1, mine)]
     again = Barrier(11, 1, record.life + 256, record.version)
-    assert sends(node.receive(Peer(11), again, Micros(2))) == []  # its record is not here yet
+    # The record is not here yet.
+    assert sends(node.receive(Peer(11), again, Micros(2))) == []
 
 
 def test_a_neighbour_that_does_not_answer_is_not_waited_for_for_ever() -> None:
@@ -270,7 +275,7 @@ def test_many_barriers_leave_nothing_behind() -> None:
 
 
 def test_a_thousand_at_once_share_their_waves() -> None:
-    """The first goes at once; who asks while it is under way shares the next."""
+    """The first barrier goes at once. Callers that ask while it is under way share the next one."""
     net = Checked(12, k=3)
     net.settle()
     waves: set[int] = set()

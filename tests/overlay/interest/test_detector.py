@@ -1,4 +1,7 @@
-"""Who is alive: probes, suspicion, verdict, each in its time; rebuttal, vouching; and whoever slept accuses nobody."""
+"""Which nodes are alive: probes, suspicion and verdict, each in its time, rebuttal and vouching.
+
+A node that slept accuses no other.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +66,8 @@ def test_silence_leads_to_probes_suspicion_and_verdict_in_the_stated_times() -> 
     assert 1.5 <= (watch.first(Probe) or 0) <= 2.0
     assert 3.5 <= watch.accusations()[0] <= 4.0
     assert watch.gone_at is not None
-    assert 13.5 <= watch.gone_at / SECOND <= 14.1  # nobody confirms it: a lone accuser is slow
+    # No other node confirms it, and a lone accuser is slow.
+    assert 13.5 <= watch.gone_at / SECOND <= 14.1
     assert (Gone(SILENT, 256, False)) in [
         gone for _, m in watch.sent if isinstance(m, News) for gone in m.gone
     ]
@@ -91,11 +95,15 @@ def test_others_that_agree_make_the_verdict_quicker() -> None:
         watch.hear(News(suspicions=(Suspicion(SILENT, 256, 1, by, False),)), by)
     watch.run(16)
     assert watch.gone_at is not None
-    assert 7.4 <= watch.gone_at / SECOND <= 8.1  # suspect_after and verdict_min
+    # suspect_after and verdict_min.
+    assert 7.4 <= watch.gone_at / SECOND <= 8.1
 
 
 def test_an_accusation_by_others_alone_is_not_a_verdict() -> None:
-    """Only own evidence makes one give the verdict: words alone do not remove anybody, and wear off."""
+    """Only a node's own evidence makes it give the verdict.
+
+    Words alone remove no node, and wear off.
+    """
     watch = Watch()
     watch.beating.append(SILENT)
     for by in (HELPER, OTHER):
@@ -119,13 +127,17 @@ def test_an_absurd_accusation_wears_off_too() -> None:
 def test_a_suspicion_that_was_withdrawn_does_not_shorten_the_next_one(
     others: int, least: float
 ) -> None:
-    """Silent for a moment, heard again, and silent once more a minute later: the second time counts from its own start."""
+    """A node is silent for a moment, heard again, and silent once more a minute later.
+
+    The second time counts from its own start.
+    """
     watch = Watch()
     watch.run(4.5)
     assert watch.accusations()
     for by in (HELPER,)[:others]:
         watch.hear(News(suspicions=(Suspicion(SILENT, 256, 1, by, False),)), by)
-    watch.hear(Beat(0), SILENT)  # alive after all; it has not heard that it was suspected
+    # The node is alive after all. It has not heard that it was suspected.
+    watch.hear(Beat(0), SILENT)
     assert (SILENT in watch.node.suspects) == bool(others)
     watch.beating.append(SILENT)
     watch.run(8)
@@ -173,7 +185,8 @@ def test_who_is_asked_vouches_at_once_or_when_it_hears() -> None:
     watch.hear(Probe(SILENT), HELPER)
     assert [m for _, m in watch.sent] == [Probe(SILENT)]
     watch.sent.clear()
-    watch.hear(Flip(SILENT, 256, 1, 1, 0), SILENT)  # anything is a sign of life
+    # Any message is a sign of life.
+    watch.hear(Flip(SILENT, 256, 1, 1, 0), SILENT)
     assert [m for _, m in watch.sent] == [Vouch(SILENT)]
 
 
@@ -195,7 +208,8 @@ def test_a_node_that_slept_accuses_nobody() -> None:
     net.sent = []
     net.pause(3)
     net.run(60)
-    net.sever(lambda one, two: 3 in (one.number, two.number))  # what it hears now is nothing
+    # From now on it hears nothing.
+    net.sever(lambda one, two: 3 in (one.number, two.number))
     net.places[3].node.inbox.clear()
     net.resume(3)
     net.run(1)
@@ -249,14 +263,16 @@ def test_a_verdict_without_suspicion_gives_time_to_answer() -> None:
     assert SILENT in watch.node.view.members
     watch.run(1)
     assert SILENT in watch.node.view.members
-    watch.hear(News(records=(Record(SILENT, 512, 1, "node-11"),)))  # a new life: its answer
+    # A new life is its answer.
+    watch.hear(News(records=(Record(SILENT, 512, 1, "node-11"),)))
     watch.run(5)
     assert watch.gone_at is None
     watch.hear(News(gone=(Gone(SILENT, 512, False),)))
     watch.run(1.5)
     assert watch.gone_at is None
     watch.run(1)
-    assert watch.gone_at is not None  # no answer within two seconds
+    # No answer came within two seconds.
+    assert watch.gone_at is not None
 
 
 def test_a_verdict_on_a_suspect_counts_when_the_suspect_has_had_a_moment_to_answer() -> None:

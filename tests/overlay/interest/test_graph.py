@@ -1,4 +1,7 @@
-"""The overlay's graph: exact connectivity, degrees, diameter, locality; and that the judge of connectivity can say no."""
+"""The overlay's graph: exact connectivity, degrees, diameter and locality.
+
+The judge of connectivity can say no.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,8 @@ from gossamer.overlay.interest.messages import Gone
 from gossamer.overlay.interest.record import Record
 from gossamer.overlay.interest.view import View
 
-pytestmark = pytest.mark.slow  # all of it together takes seconds
+# All tests together take seconds.
+pytestmark = pytest.mark.slow
 
 Adjacency = dict[Peer, tuple[Peer, ...]]
 PEERS = st.integers(0, 2**64 - 1).map(Peer)
@@ -140,7 +144,8 @@ def test_identifiers_need_not_be_random(name: str, k: int) -> None:
     for count in (SMALL * k + 1, 60, 200):
         adjacency = edges([Peer(ADVERSARIAL[name](i)) for i in range(count)], k)
         check(adjacency, k)
-    usual = edges(members(count), k)  # of the largest: the mean of a small one varies by itself
+    # Those of the largest fabric, because the mean of a small one varies by itself.
+    usual = edges(members(count), k)
     assert abs(degrees(adjacency)[1] - degrees(usual)[1]) < 0.25
 
 
@@ -192,7 +197,7 @@ def test_a_stranger_is_told_what_it_would_be(count: int) -> None:
 )
 @settings(max_examples=60, deadline=None)
 def test_only_the_set_counts(peers: list[Peer], k: int, rng: Random) -> None:
-    """Whatever the order of joining, whoever came and went, one by one or many at once: the same graph."""
+    """The graph is the same in any order of joining, one by one or many at once."""
     keep = peers[: len(peers) * 3 // 4]
     steps = [*peers, *rng.sample(keep, len(keep) // 2)]
     rng.shuffle(steps)
@@ -245,7 +250,10 @@ def test_the_hash_can_be_undone(peer: int, ring: int) -> None:
 
 
 def test_plain_rings_fall_short_and_the_judge_says_so() -> None:
-    """Three independent rings share links: of twenty such graphs of 40 nodes, most are not 6-connected."""
+    """Three independent rings share links.
+
+    Of twenty such graphs of 40 nodes, most are not 6-connected.
+    """
     short = 0
     for seed in range(20):
         rng = Random(seed)
@@ -270,13 +278,14 @@ def test_a_link_or_a_node_less_is_noticed() -> None:
     }
     assert vertex_connectivity(adjacency) == 6
     assert vertex_connectivity(cut) == 5
+    # Two triangles share a node.
     bridge = {
         0: (1, 2),
         1: (0, 2),
         2: (0, 1, 3, 4),
         3: (2, 4),
         4: (2, 3),
-    }  # two triangles that share a node
+    }
     assert vertex_connectivity(bridge) == 1
     assert diameter(bridge) == 2
     assert vertex_connectivity({0: (1,), 1: (0,), 2: (3,), 3: (2,)}) == 0
@@ -284,7 +293,10 @@ def test_a_link_or_a_node_less_is_noticed() -> None:
 
 
 def by_hand(adjacency: dict[int, tuple[int, ...]]) -> int:
-    """The fewest nodes whose going leaves two parts, by trying all; a complete graph ends at one node."""
+    """The fewest nodes whose loss leaves two parts, found by trying all.
+
+    A complete graph ends at one node.
+    """
     for count in range(len(adjacency) - 1):
         for gone in combinations(adjacency, count):
             left = [node for node in adjacency if node not in gone]

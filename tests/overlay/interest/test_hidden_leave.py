@@ -1,7 +1,8 @@
-"""A leave is never missed (claim 5): a node against a model of it, with news lost, repeated, late, batched and asked for again.
+"""A leave is never missed (claim 5), with news lost, repeated, late, batched and asked for again.
 
-The model knows nothing of stamps and versions: it counts, for each topic, how often it has been left. After each change that the
-observer is told, a topic that is wanted before and after must show as returned if that count differs, and only then.
+The tests compare a node with a model of it. The model knows nothing of stamps and versions. It
+counts, for each topic, how often it has been left. After each change that the observer is told, a
+topic that is wanted before and after must show as returned if that count differs, and only then.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ STEPS = st.one_of(
 
 
 class Pair:
-    """A source, an observer, and what is on the way between them, to be carried in any order or not at all."""
+    """A source, an observer, and the messages between them, to be carried in any order or not at
+    all.
+    """
 
     def __init__(self, mode: str) -> None:
         self.now = 0
@@ -36,10 +39,12 @@ class Pair:
             single(1, config={"news": mode}),
             single(2, config={"news": mode}),
         )
-        self.there: list[Message] = []  # on the way to the observer
+        # Messages on the way to the observer.
+        self.there: list[Message] = []
         self.back: list[Message] = []
         self.left: dict[str, int] = {}
-        self.wanted: dict[str, list[int]] = {}  # by which routes
+        # For each topic the routes by which it is wanted.
+        self.wanted: dict[str, list[int]] = {}
         self.truth: dict[tuple[int, int], dict[bytes, int]] = {}
         self.seen: Record | None = None
         self.changes = 0
@@ -75,9 +80,8 @@ class Pair:
         now = self.truth[change.after.life, change.after.version]
         assert set(change.after.pairs()) == set(now)
         before = self.truth[change.before.life, change.before.version] if change.before else {}
-        is_new_life = (
-            change.before is not None and change.before.life != change.after.life
-        )  # what was missed nobody knows
+        # Nobody knows the changes that were missed.
+        is_new_life = change.before is not None and change.before.life != change.after.life
         assert set(change.returned) == {
             t for t in now if t in before and (is_new_life or now[t] != before[t])
         }
@@ -163,10 +167,12 @@ def test_the_plain_case() -> None:
 def test_a_leave_in_a_new_life_shows_whatever_the_counter_was_before() -> None:
     pair = Pair("diff")
     pair.subscribe("b", 0), pair.unsubscribe("b", 0)
-    pair.subscribe("a", 0)  # with a counter of 1
+    # With a counter of 1.
+    pair.subscribe("a", 0)
     pair.wake(400), pair.condemn()
     pair.finish()
-    pair.unsubscribe("a", 0), pair.subscribe("a", 0)  # as the counter is again now
+    # The counter is the same again now.
+    pair.unsubscribe("a", 0), pair.subscribe("a", 0)
     changes = pair.changes
     pair.finish()
     assert pair.changes == changes + 1

@@ -1,4 +1,7 @@
-"""Links: each is opened before another is closed; newcomers, leavers and crowds; what is lost is looked for."""
+"""Links: each is opened before another is closed, for newcomers, leavers and crowds.
+
+A lost link is looked for.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,16 @@ from gossamer.overlay.interest.messages import Greet, News, Want
 from gossamer.overlay.interest.record import Record
 from worldnet import Net, befriend, sends, single
 
-pytestmark = pytest.mark.slow  # all of it together takes seconds
+# All tests together take seconds.
+pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize(("nodes", "k"), [(8, 3), (12, 4), (20, 3), (24, 4), (33, 6)])
 def test_a_graceful_leave_never_takes_the_links_below_k(nodes: int, k: int) -> None:
-    """The leaver's links count while it is there; without it the others must have theirs by the time it may go."""
+    """The leaver's links count while it is there.
+
+    The others must have theirs without it by the time it may go.
+    """
     net = Net(nodes, k=k)
     net.settle()
     net.run(3)
@@ -66,7 +73,8 @@ def test_crashes_are_made_good() -> None:
     net = Net(20, k=4)
     net.settle()
     net.run(3)
-    for number in (3, 9, 14):  # fewer than K at once leave the rest in one piece
+    # Fewer than K at once leave the rest in one piece.
+    for number in (3, 9, 14):
         net.crash(number)
     net.run(0.2)
     assert vertex_connectivity(net.adjacency()) >= 1

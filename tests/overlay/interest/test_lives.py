@@ -1,4 +1,6 @@
-"""Lives of a node: restarts with and without memory, wrong verdicts, worn counters, and two processes of one name."""
+"""Lives of a node: restarts with and without memory, wrong verdicts, worn counters, and two
+processes of one name.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,10 @@ from worldnet import Net, befriend, sends, single, told
 
 
 def test_a_restart_without_memory_is_not_shadowed_by_its_old_life() -> None:
-    """The old life is known everywhere in a greater version; the new process knows nothing of it."""
+    """The old life is known everywhere in a greater version.
+
+    The new process knows nothing of it.
+    """
     net = Net(8, k=3)
     net.settle()
     for version in range(20):
@@ -64,7 +69,8 @@ def test_a_restart_with_a_data_directory_begins_a_greater_life() -> None:
     for number in range(5):
         net.start(number, disk=True)
     net.settle()
-    net.run(12)  # addresses of others are kept now and then
+    # Addresses of others are kept now and then.
+    net.run(12)
     lives = []
     for _ in range(3):
         lives.append(net[3].record.incarnation)
@@ -100,7 +106,10 @@ def test_a_damaged_life_on_disk_is_survived(kept: bytes) -> None:
 
 
 def test_who_was_at_a_remembered_address_is_remembered_with_it() -> None:
-    """Ports are used again: a node that was told where the fabric is talks to nobody else at addresses from an earlier life."""
+    """Ports are used again. A node that was told the fabric's address ignores older addresses.
+
+    At an address from an earlier life it talks to no node.
+    """
     node = single(1, durable=True)
     befriend(node, 11, now=8 * SECOND)
     beats = range(8 * SECOND, 12 * SECOND, SECOND // 10)
@@ -121,13 +130,13 @@ def test_who_was_at_a_remembered_address_is_remembered_with_it() -> None:
         return {(effect.address, effect.expected) for effect in effects if isinstance(effect, Dial)}
 
     assert dialled(kept, "seed:1") == {("seed:1", None), ("node-11", 11)}
+    # It was told so.
     assert dialled(kept, "node-11", "seed:1") == {
         ("seed:1", None),
         ("node-11", None),
-    }  # it was told so
-    assert dialled(kept) == {
-        ("node-11", None)
-    }  # it has nothing else, and nodes without memory change their names
+    }
+    # It has nothing else, and nodes without memory change their names.
+    assert dialled(kept) == {("node-11", None)}
     assert dialled(b"old:1\nodd:1 x", "seed:1") == {
         ("seed:1", None),
         ("old:1", None),
@@ -148,11 +157,12 @@ def test_a_node_declared_dead_comes_back_in_a_new_life() -> None:
     assert net[2].counters["declared dead"] >= 1
     assert all(net.peer(2) in machine.interested("a") for machine in net.machines)
     net.run(20)
-    assert net[2].counters["new lives"] <= 2  # and that is the end of it
+    # That is the end of it.
+    assert net[2].counters["new lives"] <= 2
 
 
 def test_a_new_life_shows_all_its_topics_as_returned() -> None:
-    """Nobody knows what was missed in between."""
+    """Nobody knows the events that were missed in between."""
     node = single(1)
     node.subscribe("a", Micros(0)), node.subscribe("b", Micros(0), routes=2)
     befriend(node, 11)
@@ -160,7 +170,8 @@ def test_a_new_life_shows_all_its_topics_as_returned() -> None:
     node.receive(Peer(11), News(gone=(Gone(1, before.life, False),)), Micros(SECOND))
     change = ViewChange(Peer(1), before, node.record, "new life")
     assert set(change.returned) == {topic_hash("a"), topic_hash("b")}
-    assert read_stamp(node.record.stamp(topic_hash("b")) or b"") == (0, 2)  # the route stays
+    # The route stays.
+    assert read_stamp(node.record.stamp(topic_hash("b")) or b"") == (0, 2)
 
 
 def test_two_processes_of_one_name_are_reported_and_do_not_shout() -> None:
@@ -175,17 +186,18 @@ def test_two_processes_of_one_name_are_reported_and_do_not_shout() -> None:
         notes = [note for note in net.places[number].notes if isinstance(note, Conflict)]
         assert len(notes) == 1
         assert notes[0].peer == f"{net.peer(4):016x}"
-        assert (
-            net[number].counters["new lives"] <= 20 * 10 + 1
-        )  # a tenth of a second apart at least
+        # A tenth of a second lies between them, at least.
+        assert net[number].counters["new lives"] <= 20 * 10 + 1
     assert all(not net[number].conflict for number in range(8) if number != 4)
-    assert sum(net.bytes.values()) / 9 / 20 < 20_000  # bytes a second and node
+    # Bytes for each second and node.
+    assert sum(net.bytes.values()) / 9 / 20 < 20_000
     net.crash(double)
     net.run(5)
     net.settle()
     lives = net[4].counters["new lives"]
     net.run(10)
-    assert net[4].counters["new lives"] == lives  # the other is gone: peace
+    # The other process is gone, and there is peace.
+    assert net[4].counters["new lives"] == lives
 
 
 def test_an_old_life_alone_is_no_conflict() -> None:
@@ -226,7 +238,8 @@ def test_a_worn_life_is_followed_by_a_new_one(what: str) -> None:
     assert node.record.life > before.life
     change = ViewChange(Peer(1), before, node.record, "new life")
     assert topic_hash("a") in change.returned
-    sends(node.wake(Micros(SECOND)))  # what follows can travel
+    # The following messages can travel.
+    sends(node.wake(Micros(SECOND)))
 
 
 def test_more_topics_than_allowed_is_a_typed_error() -> None:
@@ -247,7 +260,10 @@ def forged(node: Interest, life: int, version: int) -> list[News | Flip]:
 
 @pytest.mark.parametrize("version", [1_000, VERSION_MAX])
 def test_the_owner_answers_what_others_say_of_it(version: int) -> None:
-    """Someone else's record in an absurd version: the owner outdoes it, and its own word is what lasts."""
+    """Another node's record comes in an absurd version.
+
+    The owner outdoes it, and its word lasts.
+    """
     for place in range(3):
         node = single(1)
         befriend(node, 11)
@@ -285,14 +301,16 @@ def test_a_twin_that_was_met_is_a_conflict_at_once_and_for_a_while() -> None:
     [note] = [e.record for e in node.wake(Micros(SECOND)) if isinstance(e, Note)]
     assert note == Conflict("0000000000000001", 7)
     node.meet_twin(7, Micros(40 * SECOND))
-    assert not [e for e in node.wake(Micros(40 * SECOND)) if isinstance(e, Note)]  # it is known
+    # The node knows it.
+    assert not [e for e in node.wake(Micros(40 * SECOND)) if isinstance(e, Note)]
     for second in range(41, 98):
         node.wake(Micros(second * SECOND))
     assert node.conflict
     for second in range(98, 104):
         node.wake(Micros(second * SECOND))
     assert not node.conflict
-    assert node.record.life == life  # nobody has doubted it
+    # Nobody has doubted it.
+    assert node.record.life == life
 
 
 def test_a_conflict_that_is_over_is_forgotten() -> None:
@@ -304,6 +322,7 @@ def test_a_conflict_that_is_over_is_forgotten() -> None:
     assert node.conflict
     node.wake(Micros(30 * SECOND))
     assert node.conflict
-    for second in range(66, 70):  # a beat is among them
+    # A beat is among them.
+    for second in range(66, 70):
         node.wake(Micros(second * SECOND))
     assert not node.conflict

@@ -1,4 +1,7 @@
-"""Memory stays flat: after many changes no table has grown. (A million changes are run by the simulator.)"""
+"""Memory stays flat: after many changes no table has grown.
+
+The simulator runs a million changes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Views merge: what has been heard counts, not in which order, how often or from whom."""
+"""Views merge: only the news counts, and not its order, its number of copies or its bringer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from gossamer.overlay.interest.own import Own
 from gossamer.overlay.interest.record import Known, Record, make_stamp
 from worldnet import sends, single
 
-pytestmark = pytest.mark.slow  # all of it together takes seconds
+# All tests together take seconds.
+pytestmark = pytest.mark.slow
 
 FRIEND = Peer(50)
 ME = 60
@@ -36,7 +37,7 @@ def hear(machine: Interest, *messages: object) -> None:
 
 
 def state(machine: Interest) -> dict[Peer, Record]:
-    """All that is known of others; and that the sums kept along the way are those of what is there."""
+    """All that is known of others. The sums that are kept along the way are those of the view."""
     members = machine.view.members
     digest = total = pairs = 0
     for known in members.values():
@@ -56,7 +57,10 @@ def state(machine: Interest) -> dict[Peer, Record]:
 
 @st.composite
 def any_record(draw: st.DrawFn) -> Record:
-    """Few peers, lives and versions: records of the same version that differ come up as well, as two processes make them."""
+    """Few peers, lives and versions.
+
+    Records of the same version that differ come up as well, as two processes make them.
+    """
     topics = sorted(draw(st.sets(st.integers(0, 3), max_size=3)))
     packed = b"".join(topic.to_bytes(8, "big") for topic in topics)
     stamps = b"".join(make_stamp(draw(st.integers(0, 2))) for _ in topics)
@@ -110,7 +114,10 @@ def test_merging_is_commutative_associative_and_idempotent(
 
 @st.composite
 def stories(draw: st.DrawFn) -> tuple[list[Record], list[object]]:
-    """What some owners end with, and messages about the way there: whole records, changes over any stretch, lone changes."""
+    """The last records of some owners, and messages about the way there.
+
+    These are whole records, changes over any stretch, and lone changes.
+    """
     finals, messages = [], []
     for peer in (1, 2):
         own = Own(Peer(peer), 1, 0, "", Names())
@@ -145,7 +152,7 @@ def stories(draw: st.DrawFn) -> tuple[list[Record], list[object]]:
 def test_changes_and_records_in_any_order_never_make_a_state_that_was_not(
     story: tuple[list[Record], list[object]], data: st.DataObject
 ) -> None:
-    """And whoever misses what a change is based on asks for the whole; once answered, all are equal."""
+    """A node that misses the base of a change asks for the whole. Once answered, all are equal."""
     finals, messages = story
     order = data.draw(st.lists(st.sampled_from(messages), max_size=20))
     true = {(r.peer, r.version): r for m in messages if isinstance(m, News) for r in m.records}

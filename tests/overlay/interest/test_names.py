@@ -1,4 +1,6 @@
-"""Names travel as hashes: collisions lose nobody, names can be asked for, and a lie about a name is not believed."""
+"""Names travel as hashes: collisions lose nobody, names can be asked for, and no lie is
+believed.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,10 @@ def same(_: str) -> bytes:
 
 
 def test_collisions_lose_no_interested_node() -> None:
-    """Whoever wants a topic is always among those said to want it; others may be as well, at the price of a needless event."""
+    """A node that wants a topic is always among those said to want it.
+
+    Other nodes may be as well, at the price of a needless event.
+    """
     net = Net(8, k=3, options={"hash": two_bits})
     wanted: dict[int, set[str]] = {number: set() for number in range(8)}
     net.settle()
@@ -52,7 +57,7 @@ def test_two_names_with_one_hash_at_one_node_are_left_when_both_are() -> None:
 
 
 def test_what_was_not_wanted_cannot_be_left_in_anothers_name() -> None:
-    """Leaving a topic that was never wanted does nothing, even if its hash is that of one that is."""
+    """Leaving a topic that was never wanted does nothing, even if another one has its hash."""
     node = single(1, hash=same)
     node.subscribe("a", Micros(0))
     node.unsubscribe("b", Micros(0)), node.unsubscribe("b", Micros(0), source="service")
@@ -76,7 +81,8 @@ def test_names_can_be_asked_for() -> None:
     def all_known() -> bool:
         return not net[0].names.unknown(topics)
 
-    for _ in range(4):  # those who know are dialled first if they are not linked
+    # Nodes that know it are dialled first if they are not linked.
+    for _ in range(4):
         net.command(0, "ask_names", topics)
         net.run(0.2)
     assert all_known()
@@ -88,7 +94,8 @@ def test_a_name_that_is_no_answer_changes_nothing() -> None:
     befriend(node, 11)
     right = topic_hash("right")
     node.receive(Peer(11), NameTell(("right", "wrong")), Micros(1))
-    assert node.names.get(right) is None  # nobody has asked
+    # Nobody has asked.
+    assert node.names.get(right) is None
     node.names.question(Peer(11), [right])
     node.receive(Peer(11), NameTell(("wrong", "also wrong")), Micros(2))
     assert node.names.get(right) is None

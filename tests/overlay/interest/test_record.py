@@ -1,4 +1,4 @@
-"""Records and changes: what travels is applied right from wherever it is applied, and what differs is named exactly."""
+"""Records and changes: a change is right wherever it is applied, and names the exact difference."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ MOVES = st.lists(st.tuples(st.sampled_from(TOPICS), st.integers(0, ROUTES_ALL)),
 
 
 def history(moves: list[tuple[str, int]]) -> list[tuple[Record, bytes]]:
-    """An owner's records, version by version, each with the changes that led to it. A move turns a topic's interest round."""
+    """An owner's records, version by version, each with the changes that led to it.
+
+    A move turns a topic's interest round.
+    """
     own = Own(ME, 1, 9, "here", Names())
     wanted: dict[str, int] = {}
     made = [(own.record, b"")]
@@ -130,9 +133,8 @@ def test_another_route_is_no_leave() -> None:
     own = Own(ME, 1, 9, "", Names())
     own.change(own.join("a", 0, "user"))
     own.change(own.join("b", 0, "user"))
-    before, _ = own.change(
-        own.part("b", 0, "user")
-    )  # the counter has gone on, but not for this topic
+    # The counter has gone on, but not for this topic.
+    before, _ = own.change(own.part("b", 0, "user"))
     after, _ = own.change(own.join("a", 2, "service"))
     assert read_stamp(after.stamp(topic_hash("a")) or b"") == (0, 2)
     change = ViewChange(ME, before, after, "news")
@@ -186,10 +188,14 @@ def test_stamps_hold_the_counter_and_the_route(counter: int, route: int) -> None
 @pytest.mark.parametrize(
     ("topics", "stamps"),
     [
-        (b"12345678" * 2, b"1234" * 2),  # twice the same
-        (b"22222222" + b"11111111", b"1234" * 2),  # not ascending
-        (b"1234567", b"1234"),  # torn
-        (b"12345678", b"1234" * 2),  # lengths do not agree
+        # Twice the same.
+        (b"12345678" * 2, b"1234" * 2),
+        # Not ascending.
+        (b"22222222" + b"11111111", b"1234" * 2),
+        # Torn.
+        (b"1234567", b"1234"),
+        # The lengths do not agree.
+        (b"12345678", b"1234" * 2),
         (b"12345678", b"123"),
     ],
 )
@@ -200,7 +206,10 @@ def test_malformed_records_are_told_from_good_ones(topics: bytes, stamps: bytes)
 
 
 def test_a_record_of_more_topics_than_allowed_is_malformed() -> None:
-    """Applied change by change it could grow past what others can decode, and they would cut off whoever passes it on."""
+    """Applied change by change, a record could grow until others could not decode it.
+
+    They would cut off the node that passes it on.
+    """
     topics = b"".join(n.to_bytes(TOPIC, "big") for n in range(TOPICS_MAX + 1))
     fits = is_well_formed(Record(7, 256, 1, "", topics[:-TOPIC], bytes(4 * TOPICS_MAX)))
     is_long = is_well_formed(Record(7, 256, 1, "", topics, bytes(4 * (TOPICS_MAX + 1))))
@@ -244,7 +253,8 @@ def test_lone_changes_of_several_nodes_share_a_message() -> None:
     for peer in (11, 12, 13):
         gossip.changed(Known(Record(peer, 256, 5)), 4, flip_changes(1, 0), Peer(99))
     [send] = gossip.round([Peer(1), Peer(99)])
-    assert send.to == (1,)  # whoever told it is not told it
+    # The node that told it is not told it.
+    assert send.to == (1,)
     assert isinstance(send.message, Flips)
     assert [lone.peer for lone in send.message.flips] == [11, 12, 13]
 

@@ -1,4 +1,7 @@
-"""When a round of gossip starts, what it sends and to whom. Each trigger alone, and each turned off."""
+"""The start of a round of gossip, its messages and its receivers.
+
+Each trigger is tested alone, and turned off.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ def news(effects: list) -> list:
 
 
 def first_news(node: Interest, now: int, seconds: float) -> tuple[int, list] | None:
-    """When the next round is, and what it sends; None if there is none for so long."""
+    """The time of the next round, and its messages. None if there is none in this time."""
     stop = now + int(seconds * SECOND)
     while (now := max(now, node.deadline)) <= stop:
         made = news(node.wake(Micros(now)))
@@ -74,14 +77,16 @@ def test_threshold_alone_passes_on_what_arrives() -> None:
     node.receive(ONE, Flip(ONE, 256, 2, 6, 0), Micros(START + 4 * SECOND))
     at, messages = first_news(node, START + 4 * SECOND, 3) or (0, [])
     assert at == START + 4 * SECOND
-    assert messages == [Flip(ONE, 256, 2, 6, 0)]  # to TWO; ONE has said both itself
+    # It goes to TWO. ONE has said both itself.
+    assert messages == [Flip(ONE, 256, 2, 6, 0)]
 
 
 def test_coalesce_alone_passes_on_what_arrives() -> None:
     """Claim 2: news goes on a moment after it has come, with what came in that moment."""
     node = machine(threshold=0, coalesce=10 * MILLISECOND, period=0)
     befriend(node, 13, START)
-    assert first_news(node, START, 0.1) is not None  # of the newcomer
+    # News of the newcomer.
+    assert first_news(node, START, 0.1) is not None
     start = START + SECOND
     node.receive(ONE, Flip(TWO, 256, 2, 5, 0), Micros(start))
     node.receive(ONE, Flip(ONE, 256, 2, 6, 0), Micros(start))
@@ -109,7 +114,8 @@ def test_period_alone() -> None:
     later, messages = first_news(node, at + SECOND, 3) or (0, [])
     assert later == at + 2 * SECOND
     assert len(messages) >= 1
-    assert first_news(node, later, 5) is None  # nothing is pending: nothing is sent
+    # Nothing is pending, and nothing is sent.
+    assert first_news(node, later, 5) is None
 
 
 @pytest.mark.parametrize("off", ["threshold", "coalesce", "period"])
@@ -166,12 +172,14 @@ def test_a_round_sends_to_each_link_what_it_lacks_and_no_more() -> None:
     node = machine(coalesce=10 * MILLISECOND)
     node.receive(ONE, Flip(TWO, 256, 2, 5, 0), Micros(START))
     node.receive(TWO, Flip(ONE, 256, 2, 6, 0), Micros(START))
-    assert first_news(node, START, 0.5) is None  # each has said it, or it is about itself
+    # Each has said it, or it is about itself.
+    assert first_news(node, START, 0.5) is None
     befriend(node, 13, START + SECOND)
     first_news(node, START + SECOND, 0.5)
     now = Micros(START + 2 * SECOND)
     node.receive(ONE, Flip(ONE, 256, 3, 7, 0), now)
-    node.receive(TWO, Flip(ONE, 256, 3, 7, 0), now)  # it knows as well
+    # TWO knows it as well.
+    node.receive(TWO, Flip(ONE, 256, 3, 7, 0), now)
     effects = [
         e
         for e in node.wake(Micros(now + 20 * MILLISECOND + 1))
@@ -217,7 +225,8 @@ def test_a_busy_node_waits_longer_and_sends_less_often() -> None:
                 node.wake(node.deadline if node.deadline > START else Micros(now))
             node.receive(ONE, Flip(ONE, 256, 2 + change, change, 0), Micros(now))
         rounds[rate] = node.counters["rounds"] / (rate * 4)
-    assert rounds[5] > 0.9  # a round a change
+    # There is a round for each change.
+    assert rounds[5] > 0.9
     assert rounds[200] < 0.6
 
 
@@ -259,9 +268,8 @@ def test_commands_wait_for_the_wake_and_move_the_deadline() -> None:
     node.subscribe("a", Micros(START))
     assert node.deadline <= START
     effects = node.wake(Micros(START))
-    assert [type(effect) for effect in effects if isinstance(effect, Deliver)] == [
-        Deliver
-    ]  # the owner hears of itself, too
+    # The owner hears of itself, too.
+    assert [type(effect) for effect in effects if isinstance(effect, Deliver)] == [Deliver]
     assert isinstance(news(effects)[0], Flip)
     assert node.deadline > START
 
@@ -279,10 +287,11 @@ def test_a_change_that_bases_on_what_is_not_here_is_asked_for() -> None:
     node = machine()
     [ask] = sends(node.receive(ONE, News(diffs=(Diff(TWO, 256, 9, 5, b""),)), Micros(START)))
     assert ask.peers == TWO.to_bytes(8, "big")
+    # Not twice at a time.
     assert (
         sends(node.receive(ONE, News(diffs=(Diff(TWO, 256, 9, 5, b""),)), Micros(START + 1000)))
         == []
-    )  # not twice at a time
+    )
     assert (
         len(
             sends(

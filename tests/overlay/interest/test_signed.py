@@ -1,4 +1,4 @@
-"""With keys, what is said of a node counts only if the node has signed it."""
+"""With keys, a statement about a node counts only if that node has signed it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Small fabrics through everything at once: loss, repetition, disorder, crashes, restarts, pauses, partitions, leaves.
+"""Small fabrics under loss, repetition, disorder, crashes, restarts, pauses, partitions and leaves.
 
-While it lasts, what each node tells its owner must add up to its view. When it stops, all must agree, and on the truth.
+Meanwhile the changes that each node tells its owner must add up to its view. In the end all must
+agree, and on the truth.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Making views equal: digest first, at the cost of what differs, in bounded messages; and deaths that stay deaths."""
+"""Making views equal: the digest comes first, the differences follow in bounded messages, and
+deaths stay deaths.
+"""
 
 from __future__ import annotations
 
@@ -134,7 +136,10 @@ def test_a_fabric_at_peace_sends_digests_only() -> None:
 
 
 def test_a_newcomer_gets_everything_in_bounded_messages() -> None:
-    """Large records among small ones: a message is closed at its size, or holds one record that is larger."""
+    """Large records are among small ones.
+
+    A message is closed at its size, or holds one record that is larger.
+    """
     many = members(1500) + members(30, 8000)
     two = Two(many, [])
     assert {record.peer for record in many} <= two.machines[1].view.members.keys()
@@ -142,7 +147,8 @@ def test_a_newcomer_gets_everything_in_bounded_messages() -> None:
     assert max(size for _, size in two.sent) < NEWS_BYTES + 12 * 8000 + 1024
     assert NEWS_BYTES + 12 * TOPICS_MAX + 1024 < FRAME_MAX
     whole = sum(size for name, size in two.sent if name == "News")
-    assert whole < 1.3 * sum(through_codec(News(records=(record,)))[1] for record in many)  # once
+    # Once.
+    assert whole < 1.3 * sum(through_codec(News(records=(record,)))[1] for record in many)
 
 
 @pytest.mark.parametrize("count", [2, 3, 17, 300])
@@ -154,7 +160,8 @@ def test_any_two_views_become_equal(count: int) -> None:
         first.append(rng.choice([record, newer]))
         second.append(rng.choice([record, newer]))
     two = Two(first[: count * 2 // 3], second[count // 3 :])
-    for _ in range(12):  # signs of life, until one end notices
+    # Signs of life come until one end notices.
+    for _ in range(12):
         two.now += SECOND
         for machine, other in two._both():
             two.carry([(other, [Send((machine.me,), Beat(other.view.digest))])])
@@ -177,18 +184,21 @@ def test_what_the_exchange_brings_goes_on_as_news_and_what_was_known_does_not() 
     told_by_it = {
         r.peer for message in newcomer if isinstance(message, News) for r in message.records
     }
-    assert told_by_it <= {net.peer(8)}  # of others it says nothing: all knew
+    # Of others it says nothing, because all knew.
+    assert told_by_it <= {net.peer(8)}
     others = [
         message
         for _, place, _, message, _ in net.sent
         if place.number != 8 and isinstance(message, News)
     ]
     whole = [message for message in others if len(message.records) > 1]
-    assert len(whole) <= len(net[8].links) + 2  # the state went to the newcomer only
+    # The state went to the newcomer only.
+    assert len(whole) <= len(net[8].links) + 2
 
 
 def test_a_newcomer_is_sent_everything_at_once_by_whoever_it_greets() -> None:
-    for me in (1, 100):  # whichever of the two is smaller
+    # In whichever order the two are.
+    for me in (1, 100):
         node = single(me)
         known = [befriend(node, 11), befriend(node, 12)]
         node.link(Peer(50), LinkState.UP, Micros(1))
@@ -216,12 +226,12 @@ def test_late_news_of_a_dead_life_does_not_bring_it_back() -> None:
         News(diffs=(Diff(77, 400, 5, 4, b""),)),
     ):
         effects = node.receive(Peer(11), old, Micros(3))
-        assert sends(effects) == [
-            News(gone=(Gone(77, 512, True),))
-        ]  # whoever brings it should know
+        # The node that brings it should know.
+        assert sends(effects) == [News(gone=(Gone(77, 512, True),))]
         assert told(effects) == []
     [change] = told(node.receive(Peer(11), News(records=(Record(77, 513, 1, "there"),)), Micros(4)))
-    assert change.reason == "joined"  # a new life does
+    # A new life does so.
+    assert change.reason == "joined"
     assert Peer(77) not in node.view.tombs
 
 
@@ -253,7 +263,10 @@ def test_a_death_is_forgotten_after_its_time_and_their_number_is_bounded() -> No
 
 
 def test_the_dead_are_told_of_in_the_exchange() -> None:
-    """One end has heard the verdict, the other has not: the digest shows it, and the member goes at both."""
+    """One end has heard the verdict, and the other has not.
+
+    The digest shows it, and the member goes at both.
+    """
     net = Net(6, k=2)
     net.settle()
     number = 5
@@ -320,7 +333,8 @@ def test_what_is_offered_is_asked_for_if_it_is_news() -> None:
         pack_entries({Peer(11): (order[0], order[1] + 1, 0), Peer(12): (256, 1, 0)})
     )
     [ask] = sends(node.receive(Peer(11), newer, Micros(3)))
-    assert ask == AskRecords((11).to_bytes(8, "big"))  # 12 has been asked for just now
+    # 12 has been asked for just now.
+    assert ask == AskRecords((11).to_bytes(8, "big"))
 
 
 def test_one_end_starts_the_exchange_and_the_other_if_it_does_not() -> None:

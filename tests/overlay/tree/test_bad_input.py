@@ -31,10 +31,10 @@ NOW = Micros(1)
 
 
 class Wire:
-    """One real host, and a peer that says what it likes over a link that is up.
+    """One real host, and a peer that says anything over a link that is up.
 
     Keys have 4 bits. The host is 8 unless told otherwise. The peer is 4, which is the root, and 12
-    is the child of 8. The owner of the host takes what it is handed when the test says so
+    is the child of 8. The owner of the host takes events when the test says so
     (``took``).
     """
 
@@ -121,7 +121,7 @@ ALL = ((15, 15),)
 
 
 def neighbour() -> Wire:
-    """The peer is a neighbour of the host, and has not told what is behind it."""
+    """The peer is a neighbour of the host, and has not told the filters behind it."""
     wire = Wire()
     wire.say(Attach(Arc(12, Host(4, 40, "b")), True, False))
     assert wire.host.hood.active == [Peer(40)]
@@ -159,7 +159,7 @@ def test_a_report_that_also_names_the_key_of_its_receiver_holds_and_the_receiver
         wire.say(everything)
     else:
         wire.say(everything)
-        assert wire.receipts == [], "only the host itself can say what is taken there"
+        assert wire.receipts == [], "only the host itself can say which events were taken there"
         wire.took(1)
     assert wire.receipts == [(6,)]
 

@@ -1,4 +1,6 @@
-"""The tree as a router: where a batch goes for some keys, and which keys are answered for at once."""
+"""The tree as a router: the ways of a batch for some keys, and the keys that are answered for at
+once.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Routes of one host: what it tells of the filters behind it."""
+"""Routes of one host: its messages about the filters behind it."""
 
 from __future__ import annotations
 

@@ -354,12 +354,9 @@ class Interest:
     def deadline(self) -> Micros:
         if self._commanded or self._state.out or self._state.changes:
             return Micros(0)
+        answer_at = self._state.answer_at if self._state.owed else NEVER
         return min(
-            self._round_at,
-            self._tick_at,
-            self._links.deadline,
-            self._barriers.deadline,
-            self._state.answer_at,
+            self._round_at, self._tick_at, self._links.deadline, self._barriers.deadline, answer_at
         )
 
     def receive(self, sender: Peer, message: Message, now: Micros) -> list[Effect]:

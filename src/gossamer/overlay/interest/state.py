@@ -82,7 +82,7 @@ class State:
         self._nonce = own.record.life & 0xFF
         self._refuted_at = Micros(-SECOND)
         # An answer that waits because another one was just given: "", "suspicion", or "verdict".
-        self._owed = ""
+        self.owed = ""
         self._doubts: dict[tuple[Peer, Peer], None] = {}
         self._refutes: list[Micros] = []
         self._twin_at = Micros(-SECOND)
@@ -202,9 +202,9 @@ class State:
         If another answer was just given, this one follows it.
         """
         if now - self._refuted_at < REFUTE_GAP:
-            self._owed = max(self._owed, claim)
+            self.owed = max(self.owed, claim)
             return
-        self._refuted_at, self._owed = now, ""
+        self._refuted_at, self.owed = now, ""
         if claim == "verdict" or self.own.is_worn:
             self.new_life(self.own.record.life + 1, now)
         else:
@@ -215,11 +215,11 @@ class State:
     @property
     def answer_at(self) -> Micros:
         """When an answer is due that had to wait."""
-        is_due = self._owed and not self.has_left
+        is_due = self.owed and not self.has_left
         return Micros(self._refuted_at + REFUTE_GAP) if is_due else NEVER
 
     def answer_owed(self, now: Micros) -> None:
-        self._answer(self._owed, now)
+        self._answer(self.owed, now)
 
     def _about_me(self, sender: Peer, record: Record, now: Micros) -> None:
         """A neighbour has a record of this node itself.
