@@ -16,6 +16,7 @@ import pytest
 from gossamer.lab.tree.checkers import deliveries
 from gossamer.lab.tree.config import Setup
 from gossamer.lab.tree.run import TreeRun
+from gossamer.overlay.tree.host import YIELD_AGAIN
 from gossamer.sim.world import Node
 
 NOBODY, EVERYBODY = "temp > 200", "temp >= 0"
@@ -109,3 +110,20 @@ def test_a_neighbour_that_never_agrees_holds_a_subscription_up_for_a_while_only(
     assert run.users[subscriber.index].returned is None
     run.wait(10)
     assert run.users[subscriber.index].returned is not None
+
+
+def test_most_newcomers_subscriptions_are_laid_after_some_round_trips_and_no_timer() -> None:
+    """The newcomer asks its successor to yield as soon as it and its neighbours agree."""
+    run = TreeRun(Setup(hosts=12, seed=5, latency="constant:1ms"))
+    waits: list[float] = []
+    for _ in range(12):
+        node = run.join(run.free_key())
+        began = run.world.clock.now
+        assert run.until(lambda node=node: is_laid(run, node), 5, 5_000) is not None
+        waits.append(run.world.clock.now - began)
+        run.wait(1)
+    assert sorted(waits)[6] < YIELD_AGAIN / 5
+
+
+def is_laid(run: TreeRun, node: Node) -> bool:
+    return run.users[node.index].returned is not None

@@ -26,7 +26,7 @@ from random import Random
 from typing import Any
 
 from gossamer.lab.tree.lookup import Lookups
-from gossamer.machine import MILLISECOND, NEVER, Effect, LinkState, Micros, Peer
+from gossamer.machine import MILLISECOND, NEVER, LinkState, Micros, Peer
 from gossamer.overlay.tree.arcs import Arc, Host, between, within
 from gossamer.overlay.tree.config import TreeConfig
 from gossamer.overlay.tree.links import Links
@@ -151,7 +151,7 @@ class Chord:
             self._question = None
             self._unanswered(question, now)
 
-    def link(self, peer: Peer, state: LinkState, now: Micros) -> list[Effect]:
+    def link(self, peer: Peer, state: LinkState, now: Micros) -> None:
         if state is LinkState.DOWN:
             for host in (
                 *self.successors,
@@ -163,9 +163,8 @@ class Chord:
         elif state is LinkState.UP and peer in self.passive:
             # It lives.
             self._passive_at = now
-        return []
 
-    def receive(self, sender: Peer, message: Any, now: Micros) -> list[Effect]:
+    def receive(self, sender: Peer, message: Any, now: Micros) -> None:
         kind = type(message)
         if kind is Find:
             self._answer_find(sender, message, now)
@@ -190,9 +189,8 @@ class Chord:
         elif kind is Met:
             self._hear(message, now)
         self._advance(now)
-        return []
 
-    def wake(self, now: Micros) -> list[Effect]:
+    def wake(self, now: Micros) -> None:
         self._lookups.wake(now)
         question = self._question
         if question is not None and question.at <= now:
@@ -217,7 +215,6 @@ class Chord:
                 self._passive_at = self._later(now, self.config.passive)
                 self._knock(now)
         self._advance(now)
-        return []
 
     # ----------------------------------------------------------------- the steps
 

@@ -82,6 +82,8 @@ class TreeHost:
         # too long.
         self._restless = NEVER
         self._unheeded = False
+        # Whether they agreed when they were looked at last.
+        self._has_agreed = False
         self._yield_at = Micros(0)
         self._yield_key: int | None = None
         # The host that was asked last.
@@ -172,7 +174,7 @@ class TreeHost:
         return min(
             self.links.deadline, self.ring.deadline, self.hood.deadline, self.routes.deadline,
             engine.again_at, engine.outstanding.deadline,
-            NEVER if self.ready or self._arc is None else self._yield_at,
+            self._yields_at,
         )  # fmt: skip
 
     def receive(self, sender: Peer, message: Any, now: Micros) -> None:
@@ -235,7 +237,8 @@ class TreeHost:
                 self._ask_to_yield(arc, now)
         hood = self.hood
         if hood.advance(now):
-            self._restless = NEVER if hood.agreed else min(self._restless, now)
+            self._has_agreed = hood.agreed
+            self._restless = NEVER if self._has_agreed else min(self._restless, now)
             if hood.renewed:
                 self.routes.renew(hood.renewed, now)
                 hood.renewed = []
@@ -262,15 +265,21 @@ class TreeHost:
 
     # -------------------------------------------------------------------- yields
 
+    @property
+    def _yields_at(self) -> Micros:
+        """A newcomer asks as soon as it and its neighbours agree, and again after a while."""
+        if self.ready or self._arc is None or not self._has_agreed:
+            return NEVER
+        return self._yield_at
+
     def _yields(self, now: Micros) -> None:
         arc = self._arc
-        if not self.ready and self._yield_at <= now:
+        if self._yields_at <= now:
             self._yield_at = Micros(now + YIELD_AGAIN)
-            if arc is not None and self.hood.agreed:
-                self._yield_key = (self._yielded[-1] + 1) % (1 << self.ring.bits)
-                successor = self.ring.lookup(self._yield_key, now)
-                if successor is not None:
-                    self._ask_to_yield(successor, now)
+            self._yield_key = (self._yielded[-1] + 1) % (1 << self.ring.bits)
+            successor = self.ring.lookup(self._yield_key, now)
+            if successor is not None:
+                self._ask_to_yield(successor, now)
         for peer, theirs in list(self._yielding.items()):
             if arc is not None and not arc.has(theirs.high) and self.routes.quiet:
                 del self._yielding[peer]

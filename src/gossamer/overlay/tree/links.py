@@ -152,7 +152,9 @@ class Links:
         waiting.tries += 1
         waiting.at = Micros(now + self.config.dial_wait)
         self.deadline = min(self.deadline, waiting.at)
-        self.out.append(Dial(waiting.host.address, Peer(waiting.host.peer)))
+        # A host without an address is given up after the same time.
+        if waiting.host.address:
+            self.out.append(Dial(waiting.host.address, Peer(waiting.host.peer)))
 
     def wake(self, now: Micros) -> None:
         if now < self.deadline:

@@ -16,7 +16,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable
 from typing import Any, Protocol
 
-from gossamer.machine import NEVER, Effect, LinkState, Micros, Peer
+from gossamer.machine import NEVER, LinkState, Micros, Peer
 from gossamer.overlay.tree.arcs import BITS_MAX, Arc, Host
 from gossamer.overlay.tree.reference import Neighbours, ReferenceTree
 
@@ -60,9 +60,9 @@ class Ring(Protocol):
     def lookup(self, key: int, now: Micros) -> Arc | None:
         """The arc that holds the key, if known here; None: the answer will be in ``found``."""
 
-    def receive(self, sender: Peer, message: Any, now: Micros) -> list[Effect]: ...
-    def wake(self, now: Micros) -> list[Effect]: ...
-    def link(self, peer: Peer, state: LinkState, now: Micros) -> list[Effect]: ...
+    def receive(self, sender: Peer, message: Any, now: Micros) -> None: ...
+    def wake(self, now: Micros) -> None: ...
+    def link(self, peer: Peer, state: LinkState, now: Micros) -> None: ...
     def failed(self, peer: Peer, now: Micros) -> None:
         """Nobody answers at this host's address."""
 
@@ -141,15 +141,12 @@ class KnownRing:
             self.found.append((key, None))
         return arc
 
-    def receive(self, sender: Peer, message: Any, now: Micros) -> list[Effect]:
-        # Such a ring sends no messages.
-        return []
+    def receive(self, sender: Peer, message: Any, now: Micros) -> None:
+        """Such a ring sends no messages, and gets none."""
 
-    def wake(self, now: Micros) -> list[Effect]:
-        return []
+    def wake(self, now: Micros) -> None: ...
 
-    def link(self, peer: Peer, state: LinkState, now: Micros) -> list[Effect]:
-        return []
+    def link(self, peer: Peer, state: LinkState, now: Micros) -> None: ...
 
     def failed(self, peer: Peer, now: Micros) -> None:
         """The part of the node that feeds the members decides which host is one."""
