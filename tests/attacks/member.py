@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import ssl
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 from msgspec import structs
@@ -18,11 +19,11 @@ import gossamer
 from gossamer.machine import Message, Peer
 from gossamer.net.keys import Keys
 from gossamer.node import wire
-from gossamer.node.topics import Adverts, AdvertsTaken
+from gossamer.node.topics import Advert, Adverts, AdvertsTaken, said_rule, said_schema
 from gossamer.overlay.batch import Batch, Report
 from gossamer.overlay.interest.messages import Barrier, Beat, Greet, News, Probe, Reached
 from gossamer.overlay.interest.record import Known, Record, mix
-from gossamer.overlay.proof import RECORD
+from gossamer.overlay.proof import ADVERT, RECORD
 from keynet import client_context
 
 
@@ -46,6 +47,23 @@ class Member:
     def batch(self, batch: Batch) -> Batch:
         """The batch with this member's signature, whichever publisher it names."""
         return batch.signed(self.proof)
+
+    def advert(self, advert: Advert) -> Advert:
+        """The advertisement with this member's signatures wherever it has its name."""
+        me, sign = self.peer, partial(self.proof.sign, ADVERT)
+        rule = advert.retention
+        if rule is not None and rule.origin == me:
+            rule = structs.replace(rule, signature=sign(said_rule(advert.topic, rule)))
+        rivals = tuple(
+            structs.replace(
+                one, signature=sign(said_schema(advert.topic, advert.epoch, one.schema))
+            )
+            for one in advert.rivals
+        )
+        signature = advert.signature
+        if advert.origin == me:
+            signature = sign(said_schema(advert.topic, advert.epoch, advert.schema))
+        return structs.replace(advert, retention=rule, rivals=rivals, signature=signature)
 
     async def connect(self, node: gossamer.Node) -> None:
         """Opens a link to a node, and greets."""

@@ -10,7 +10,9 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 from msgspec import structs
 
@@ -18,6 +20,8 @@ import gossamer
 from attacks.member import Member, member
 from gossamer.machine import Message
 from gossamer.net.loop import run
+from gossamer.node.topics import Advert, Adverts, Rival, Rule
+from gossamer.overlay.batch import Batch
 from gossamer.overlay.interest.messages import (
     Diff,
     Flip,
@@ -38,6 +42,7 @@ from gossamer.overlay.interest.record import (
     topic_hash,
 )
 from gossamer.overlay.proof import FAREWELL
+from gossamer.overlay.tree.messages import Carry as TreeCarry
 from keynet import Fabric
 from livenet import GENEVA, WEATHER, until
 
@@ -45,7 +50,7 @@ pytestmark = pytest.mark.live
 
 LIMITS = gossamer.PeerLimits(rejected=50)
 SECONDS = 20.0
-ROUTES = ("flood", "direct", "skiplist")
+ROUTES = ("flood", "direct", "skiplist", "tree")
 
 
 @pytest.fixture(scope="module")
@@ -292,3 +297,108 @@ def test_a_living_node_outlives_verdicts_on_it(fabric: Fabric, route: str) -> No
         await until(lambda: there.record() == there.subscriber._interest.record)
 
     attacked(fabric, attack, route)
+
+
+# Batches. On route direct the link itself proves the publisher.
+
+RELAYED = pytest.mark.parametrize("route", ["flood", "tree"])
+
+
+def forged_batch(there: Scene, route: str, **fields: Any) -> Message:
+    """A batch in the publisher's name, signed by the member."""
+    row = msgspec.msgpack.encode([["XX", "forged", 1]])
+    batch = Batch("weather", there.publisher.peer, 1, 10_000, 1, 1, 0, 1, row)
+    batch = there.mallory.batch(structs.replace(batch, **fields))
+    return TreeCarry(batch, ()) if route == "tree" else batch
+
+
+@RELAYED
+def test_nobody_moves_the_floor_of_another_publisher(fabric: Fabric, route: str) -> None:
+    """Finding 4: one batch with a floor far ahead, and later events come to nobody."""
+
+    async def attack(there: Scene) -> None:
+        for floor in (2**52, 20_000):
+            there.say(forged_batch(there, route, floor=floor, first=floor))
+        await there.delivers()
+        await there.is_cut_off(
+            lambda count: forged_batch(there, route, floor=2**52, first=2**52 + count)
+        )
+
+    attacked(fabric, attack, route)
+
+
+@RELAYED
+def test_nobody_makes_honest_nodes_cut_each_other_off(fabric: Fabric, route: str) -> None:
+    """Finding 5: rejections were charged to the publisher that a batch names."""
+
+    async def attack(there: Scene) -> None:
+        there.say(forged_batch(there, route, first=11, round=2**53))
+        await there.delivers()
+        await there.is_cut_off(
+            lambda count: forged_batch(there, route, first=10_000 + count, rows=b"\xc1" * 9)
+        )
+
+    attacked(fabric, attack, route)
+
+
+@RELAYED
+def test_nothing_of_invented_publishers_is_relayed(fabric: Fabric, route: str) -> None:
+    """Finding 11: junk of publishers that nobody knows was remembered and passed on."""
+
+    async def attack(there: Scene) -> None:
+        invented = [
+            forged_batch(there, route, publisher=2**63 + number, rows=bytes(4_000))
+            for number in range(2_000)
+        ]
+        remembered = [node._core.flood.remembered for node in there.nodes]
+        heard = len(there.mallory.heard)
+        there.mallory.say(there.publisher, *invented)
+        await there.delivers()
+        for message in there.mallory.heard[heard:]:
+            batch = message.batch if isinstance(message, TreeCarry) else message
+            assert not isinstance(batch, Batch) or batch.publisher == there.publisher.peer
+        for node, before in zip(there.nodes, remembered, strict=True):
+            assert node._core.flood.remembered <= before + 20
+        # A message is charged when the certificate of its publisher has not come.
+        await until(lambda: there.publisher.status()["counters"].get("closed: garbage"))
+
+    attacked(fabric, attack, route)
+
+
+# Topics.
+
+
+def test_nobody_advertises_without_the_permission_to_publish(fabric: Fabric, route: str) -> None:
+    """Finding 6: junk topics, ten years of retention, and a schema with 256 attributes."""
+
+    async def attack(there: Scene) -> None:
+        mallory, me = there.mallory, there.mallory.peer
+        theirs = there.publisher._core.topics._advert("weather")
+        tables = [_tables(node) for node in there.nodes]
+        grown = WEATHER + "".join(f", junk{number} INT" for number in range(250))
+        forever = Rule(10 * 365 * 86_400, 1 << 40, 0, me)
+        its = ((me, mallory.certificate),)
+
+        def adverts(count: int) -> Adverts:
+            some = (
+                Advert(f"junk{count}", "n INT", 0, me),
+                Advert("weather", grown, 0, me),
+                Advert("weather", "n INT", 1, me),
+                Advert("weather", grown, 0, there.publisher.peer, None, (), theirs.signature),
+                structs.replace(theirs, retention=forever),
+                structs.replace(theirs, epoch=5),
+                structs.replace(theirs, rivals=(Rival("n INT", me),)),
+            )
+            return Adverts(tuple(map(mallory.advert, some)), its)
+
+        there.say(adverts(0), adverts(1))
+        await there.delivers()
+        await there.is_cut_off(adverts)
+        assert [_tables(node) for node in there.nodes] == tables
+
+    attacked(fabric, attack, route)
+
+
+def _tables(node: gossamer.Node) -> Any:
+    topics = node._core.topics
+    return dict(topics.schemas), dict(topics.retentions), dict(topics.conflicts)

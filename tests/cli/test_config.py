@@ -53,6 +53,7 @@ TEXTS: dict[str, tuple[str, Any, Any]] = {
     "block": ("1.5", 1.5, 1.5),
     "subscriptions": ("7", 7, 7),
     "retained": ("64MiB", 1 << 26, 1 << 26),
+    "retention_max": ("1d, 64MB", "1d, 64MB", "1d, 64MB"),
     "connections": ("100", 100, 100),
     "address_connections": ("50", 50, 50),
     "peer_messages": ("1000", 1000, 1000),

@@ -1,4 +1,4 @@
-"""Every checker of the skip list can fail, and is silent about what is right."""
+"""Every checker of the skip list can fail, and is silent where nothing is wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gossamer simulate skiplist`: what it prints, and what it says to bad input."""
+"""`gossamer simulate skiplist`: the output, and the errors for bad input."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from click.testing import CliRunner
 
 from gossamer.cli.simulate_skiplist import skiplist
 
-pytestmark = pytest.mark.slow  # all of it together takes seconds
+# All of it together takes seconds.
+pytestmark = pytest.mark.slow
 
 FIELDS = (
     "hops", "noise", "expected", "delivered", "missed", "duplicate", "spurious", "levels",

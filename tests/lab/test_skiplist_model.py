@@ -1,4 +1,6 @@
-"""The vectorised model takes the same walks as the full simulation, and gives the numbers for a million entries."""
+"""The vectorised model takes the same walks as the full simulation, and gives the numbers for a
+million entries.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ from gossamer.lab.skiplist.run import SkipRun
 from gossamer.lab.skiplist.workload import SCHEMA, Workload
 from gossamer.machine import SECOND
 
-pytestmark = pytest.mark.slow  # all of it together takes seconds
+# All of it together takes seconds.
+pytestmark = pytest.mark.slow
 
 np = pytest.importorskip("numpy")
 
@@ -30,7 +33,8 @@ def test_walk_by_walk_as_the_full_simulation(count: int, k: int, routing: str) -
     run = SkipRun(setup, Workload(filters, []))
     run.boot_in_waves(count)
     assert run.until(run.is_perfect, 300, SECOND) is not None
-    run.wait(40)  # midpoints are told with the gossip, too
+    # Midpoints are told with the gossip, too.
+    run.wait(40)
     rng = Random(count)
     walks = [(int(rng.random() * count), int(rng.random() * (2 * count - 1))) for _ in range(80)]
     for source, target in walks:

@@ -1,4 +1,6 @@
-"""Lists in the simulator: they become perfect after anything, deliver exactly, and survive what befalls them."""
+"""Lists in the simulator: they become perfect after anything, deliver exactly, and survive what
+befalls them.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,8 @@ from gossamer.overlay.skiplist.position import Position
 from gossamer.overlay.skiplist.search import Found
 from gossamer.sim.world import Node
 
-pytestmark = pytest.mark.slow  # all of it together takes seconds
+# All of it together takes seconds.
+pytestmark = pytest.mark.slow
 
 
 def list_of(texts: list[str], kind: type[SkipList] = SkipList, **fields: object) -> SkipRun:
@@ -269,9 +272,8 @@ def test_several_entries_at_one_node() -> None:
 
 def test_many_entries_of_one_node_join_together() -> None:
     texts = [f"size = {10 * number}" for number in range(600)]
-    mixed = [
-        texts[(7 * number) % 600] for number in range(600)
-    ]  # the nodes' entries lie between each other's
+    # The nodes' entries lie between each other's.
+    mixed = [texts[(7 * number) % 600] for number in range(600)]
     run = list_of(mixed, per_node=200, seed=24)
     run.boot_in_waves(2)
     assert run.all_joined(), "within a few round trips"
@@ -295,8 +297,10 @@ def test_from_ranges_reach_a_long_stretch_in_parallel() -> None:
 
 def test_every_kind_is_delivered_once() -> None:
     texts = [
-        "size BETWEEN 100 AND 260", "size >= 200", "size <= 150", "name = 'a' AND size = 200", "name IN ('a', 'b')",
-        "type = 't' OR size = 200", "name = 'a' AND type = 't'", "", "name LIKE 'a%'", "type <> 't'",
+        "size BETWEEN 100 AND 260", "size >= 200", "size <= 150",
+        "name = 'a' AND size = 200", "name IN ('a', 'b')",
+        "type = 't' OR size = 200", "name = 'a' AND type = 't'", "", "name LIKE 'a%'",
+        "type <> 't'",
     ]  # fmt: skip
     run = list_of(texts * 2, per_node=2, seed=13)
     run.boot_in_waves(10)
@@ -378,7 +382,9 @@ def test_a_subscription_with_several_entries_is_found_once() -> None:
 
 
 def first_of_a_class(kind: type[SkipRun]) -> SkipRun:
-    """Ten points over the size; then the first subscription over the name, and at once an event for it from every node."""
+    """Ten points over the size; then the first subscription over the name, and at once an event
+    for it from every node.
+    """
     texts = [f"size = {number}" for number in range(10)] + ["name = 'new'"]
     filters = [Filter.parse(text, SCHEMA) for text in texts]
     run = kind(Setup(entries=11, events=0, announce="3s", seed=18), Workload(filters, []))
@@ -461,7 +467,7 @@ class Reckless(SkipList):
             from gossamer.overlay.skiplist.messages import Revoked
 
             self._host.send(int(sender), Revoked(0, message.by, message.number), now)
-            return self._flush(now)
+            return self.effects(now)
         return super().receive(sender, message, now)
 
 
@@ -478,7 +484,9 @@ def test_the_checkers_see_a_publisher_that_ignores_revocations() -> None:
 
 
 def begun_anew(*, in_epochs: bool) -> SkipRun:
-    """A list of one, whose publisher relies on a gap; the one leaves, and another begins the list anew, in that gap."""
+    """A list of one, whose publisher relies on a gap; the one leaves, and another begins the list
+    anew, in that gap.
+    """
     run = list_of(
         ["size = 10", "size = 20", "size = 1 AND size = 2"], seed=25, few=1 if in_epochs else 0
     )
@@ -523,7 +531,8 @@ def test_only_missing_intervals_are_sent_again() -> None:
     run.boot_in_waves(60)
     settle(run)
     sent = run.publish(run.world.nodes[0], row(59))
-    run.wait(0.015)  # the first hop has been made
+    # The first hop has been made.
+    run.wait(0.015)
     victims = [
         node
         for node in run.live()
@@ -561,10 +570,10 @@ class Liar(SkipList):
 
     count = 0
 
-    def _flush(self, now):  # type: ignore[no-untyped-def]
+    def effects(self, now):  # type: ignore[no-untyped-def]
         from gossamer.machine import Send
 
-        effects = super()._flush(now)
+        effects = super().effects(now)
         if self.me % 3 or now > 60 * SECOND:
             return effects
         told = []
@@ -660,7 +669,9 @@ def test_events_that_look_in_the_same_places_cost_as_much_as_one() -> None:
 
 
 def test_a_check_does_not_go_far_while_the_long_links_are_missing() -> None:
-    """It would take one neighbour after the other: in a list of thousands that is most of what is sent while it is being built."""
+    """It would take one neighbour after the other: in a list of thousands that is most of all that
+    is sent while it is being built.
+    """
     run = CountedRun(Setup(entries=120, events=0, seed=3), points(120).workload)
     run.boot_in_waves(120)
     settle(run)
@@ -694,7 +705,10 @@ def test_sharing_messages_changes_nothing() -> None:
 ONCE = """
 from gossamer.lab.skiplist.config import Setup
 from gossamer.lab.skiplist.measure import measure
-print(measure(Setup(entries=30, per_node=3, events=40, kinds="mixed", churn=0.5, churn_s=20, seed=5)).digest)
+setup = Setup(
+    entries=30, per_node=3, events=40, kinds="mixed", churn=0.5, churn_s=20, seed=5
+)
+print(measure(setup).digest)
 """
 
 

@@ -1,4 +1,4 @@
-"""A few seeds of the swarm, and proof that it sees what is broken."""
+"""A few seeds of the swarm, and proof that it sees broken lists."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from gossamer.sim.config import from_toml, to_toml
 from gossamer.sim.scenario import fly
 from gossamer.sim.swarm import swarm
 
-pytestmark = pytest.mark.slow  # all of it together takes seconds
+# All of it together takes seconds.
+pytestmark = pytest.mark.slow
 
 PAST = tomllib.loads((Path(__file__).parent.parent / "seeds.toml").read_text("utf-8"))["skiplist"]
 
@@ -40,7 +41,7 @@ class Chatty(SkipList):
         if isinstance(message, Beat):
             for entry in self.entries.values():
                 self._level0.probe(entry, now)
-        return effects + self._flush(now)
+        return effects + self.effects(now)
 
 
 def test_a_storm_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,7 +74,7 @@ class Deaf(SkipList):
     """Takes no notice of links that break, nor of silence."""
 
     def link(self, peer, state, now):  # type: ignore[no-untyped-def]
-        return super().link(peer, state, now) if state.name == "UP" else self._flush(now)
+        return super().link(peer, state, now) if state.name == "UP" else self.effects(now)
 
     def _tend(self, entry, now):  # type: ignore[no-untyped-def]
         for link in (entry.rights[0], entry.lefts[0]):
@@ -97,7 +98,7 @@ class Rude(SkipList):
 
     def receive(self, sender, message, now):  # type: ignore[no-untyped-def]
         return (
-            self._flush(now)
+            self.effects(now)
             if isinstance(message, Leave)
             else super().receive(sender, message, now)
         )

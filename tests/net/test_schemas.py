@@ -270,6 +270,19 @@ def test_the_command_line_tells_of_a_conflict_in_one_line_and_ends_it(
                     assert f"({WEATHER}) by node {a.peer:016x}" in line, command
                     assert f"({OTHER}) by node {b.peer:016x}" in line
                     assert 'gossamer advertise weather "SCHEMA" --replace' in line
+                told, _ = await run("topics", "--json")
+                assert [json.loads(line) for line in told.splitlines()] == [
+                    {
+                        "topic": "weather",
+                        "schema": WEATHER,
+                        "advertised_by": f"{a.peer:016x}",
+                        "retention": "",
+                        "retained_here": "",
+                        "conflicts": [{"schema": OTHER, "advertised_by": f"{b.peer:016x}"}],
+                    }
+                ]
+                told, _ = await run("topics")
+                assert "in conflict with" in told
                 shown, _ = await run("status")
                 assert "the schemas of topic 'weather' do not agree" in shown
                 assert f"({OTHER}) by node {b.peer:016x}" in shown

@@ -318,12 +318,14 @@ def test_every_limit_refuses_what_it_cannot_be_by_name_and_says_what_it_may_be()
                 ValueError, match=f"^{name} is {re.escape(repr(value))}; it must be .* seconds from"
             ):
                 NodeConfig(**{name: value})
-    for name in ("trace", "flood", "interest", "skiplist", "tree"):
+    with pytest.raises(ValueError, match="cannot read retention 'long'"):
+        NodeConfig(retention_max="long")
+    for name in ("trace", "retention_max", "flood", "interest", "skiplist", "tree"):
         with pytest.raises(ValueError, match=f"^{name} is 7; it must be of type"):
             NodeConfig(**{name: 7})
     numbers = {name for name in NodeConfig.__struct_fields__ if name not in WHOLE | SECONDS}
     # No option goes unchecked.
-    assert numbers == {"trace", "flood", "interest", "skiplist", "tree"}
+    assert numbers == {"trace", "retention_max", "flood", "interest", "skiplist", "tree"}
 
 
 def test_block_is_in_seconds_whole_or_broken() -> None:

@@ -9,13 +9,14 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from gossamer.machine import Deliver, Effect, LinkState, Message, Micros, Note, Peer, Send
+from gossamer.machine import SECOND, Deliver, Effect, LinkState, Message, Micros, Note, Peer, Send
 from gossamer.node.core import NodeConfig, NodeCore
 from gossamer.node.gate import BYTES_A_LINK, KNOWN_MAX, WAIT, Gate
 from gossamer.node.planes import Route
-from gossamer.overlay.batch import Batch, Report
+from gossamer.overlay.batch import Batch, Group, Report
 from gossamer.overlay.interest.config import InterestConfig
 from gossamer.overlay.proof import BATCH
+from gossamer.overlay.skiplist.messages import Carry, Part
 from gossamer.sim.keys import SimulatedKeys
 from gossamer.trace import Rejected
 
@@ -38,7 +39,7 @@ class At:
         self.rights = KEYS.rights(KEYS.identity(HERE))
         self.core = core = NodeCore(
             HERE, incarnation=1, rng=Random(1), config=NodeConfig(interest=InterestConfig()),
-            rights=self.rights, proof=KEYS.proof(self.rights),
+            rights=self.rights, proof=KEYS.proof(self.rights), address="here",
         )  # fmt: skip
         core.advertise("t", "n INT", Micros(2))
         core.subscribe("t", "", Micros(3), route=Route.FLOOD)
@@ -105,6 +106,58 @@ def test_what_a_relay_has_changed_reaches_no_table_and_is_charged_to_its_link(
     assert at.core.gate is not None
     assert at.core.gate.forged == 1
     assert delivered(at.get(made())) == [7]
+
+
+class OnTheSkipList(At):
+    """The same with a subscription by the skip list, whose only entry is this node's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        core, now = self.core, 10
+        core.link(LIAR, LinkState.DOWN, Micros(now))
+        core.subscribe("t", "n = 7", Micros(now), route=Route.SKIPLIST)
+        while core.deadline <= 2 * SECOND:
+            now = max(now, core.deadline)
+            core.wake(Micros(now))
+        core.link(LIAR, LinkState.UP, Micros(now))
+        self.now = now
+
+    def carry(self, **change: Any) -> list[Effect]:
+        """The node gets a walk with two events, whose relay has changed it."""
+        assert self.core.skiplist is not None
+        [key] = self.core.skiplist._by_name("t", Micros(self.now)).machine.entries
+        rows = msgspec.msgpack.encode([[7], [7]])
+        group = Group("t", FAR, 1, 1, 2, 1, 0, 1, rows, b"", (1, 4))
+        group = structs.replace(group, signature=KEYS.signed(FAR, BATCH, group.said()))
+        part = Part((key, 0), (key + b"x", 0), key)
+        return self.get(Carry(structs.replace(group, **change), (part,)), self.now)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"rows": msgspec.msgpack.encode([[7], [8]])},
+        {"numbers": (1, 5)},
+        {"numbers": ()},
+        {"floor": 0},
+        {"round": 2**40},
+        {"incarnation": 2},
+        {"publisher": int(LIAR)},
+        {"signature": b""},
+    ],
+    ids=str,
+)
+def test_a_walk_that_a_relay_has_changed_reaches_no_table_of_the_skip_list(
+    change: dict[str, Any],
+) -> None:
+    at = OnTheSkipList()
+    effects = at.carry(**change)
+    assert delivered(effects) == []
+    assert charged(effects) == [f"{LIAR:016x}"]
+    assert at.core.skiplist is not None
+    assert at.core.skiplist.remembered == 0
+    assert delivered(at.carry(hops=9)) == [7, 7]
+    assert at.core.skiplist.remembered == 2
 
 
 def test_a_forged_floor_and_a_forged_round_stop_nothing() -> None:

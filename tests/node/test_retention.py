@@ -18,7 +18,7 @@ from gossamer.node.retention import (
     RetentionError,
     seconds_of,
 )
-from gossamer.node.topics import Advert, Adverts, TopicError, Topics
+from gossamer.node.topics import Advert, Adverts, Rule, TopicError, Topics
 from gossamer.overlay.batch import Batch, Report
 from gossamer.trace import Rejected
 
@@ -63,7 +63,9 @@ def test_two_retentions_are_an_error_that_names_both_and_none_agrees_with_any() 
         topics.advertise("t", SCHEMA, NOW, DAY)
     [note] = [
         e
-        for e in topics.receive(Peer(2), Adverts((Advert("t", "a INT", 0, 2, (86_400, 1)),)), NOW)
+        for e in topics.receive(
+            Peer(2), Adverts((Advert("t", "a INT", 0, 2, Rule(86_400, 1)),)), NOW
+        )
         if type(e) is Note
     ]
     assert isinstance(note.record, Rejected)
@@ -78,7 +80,7 @@ def test_retention_travels_with_the_advertisement_and_may_be_added_later() -> No
     assert other.retentions == {"t": HOUR}
     topics.advertise("u", SCHEMA, NOW)
     [sent] = [e for e in topics.advertise("u", SCHEMA, NOW, DAY) if type(e) is Send]
-    assert sent.message == Adverts((Advert("u", "a INT", 0, 0, (86_400, BYTES_DEFAULT)),))
+    assert sent.message == Adverts((Advert("u", "a INT", 0, 0, Rule(86_400, BYTES_DEFAULT)),))
     other.receive(Peer(1), sent.message, NOW)  # type: ignore[arg-type]
     assert other.retentions["u"] == DAY
     assert topics.unconfirmed

@@ -253,21 +253,26 @@ def test_a_schema_is_replaced_or_disputed_only_by_who_may_publish_to_the_topic()
     core.advertise("secret", "n INT", Micros(2))
     core.receive(NEXT, Greet(record(NEXT, certificate(NEXT, "public")), 0, 2, True), Micros(3))
 
-    def told(epoch: int, origin: Peer) -> Adverts:
-        return Adverts((Advert("secret", "x STRING", epoch, origin),))
+    def told(epoch: int, origin: Peer, proof: bytes = b"") -> Adverts:
+        certificates = ((origin, proof),) if proof else ()
+        return Adverts((Advert("secret", "x STRING", epoch, origin),), certificates)
 
     for epoch in (1, 0):
-        # The advertiser is the neighbour itself, which may not publish there; then somebody
-        # unknown.
-        effects = core.receive(NEXT, told(epoch, NEXT), Micros(10))
-        assert any("may not publish" in reason for reason in rejected(effects))
-        assert not rejected(core.receive(NEXT, told(epoch, FAR), Micros(11)))
-        assert not core.topics.conflicts
-        assert core.topics.schemas["secret"].text == "n INT"
-    # What the unknown node said last is heard when it is proved.
-    core.receive(NEXT, News(records=(record(FAR, certificate(FAR)),)), Micros(20))
+        # The advertiser may not publish there, is unknown, or shows the certificate of another.
+        for word in (
+            told(epoch, NEXT),
+            told(epoch, NEXT, certificate(NEXT, "public")),
+            told(epoch, FAR),
+            told(epoch, FAR, certificate(NEXT)),
+        ):
+            effects = core.receive(NEXT, word, Micros(10))
+            assert any("with the permission to publish" in reason for reason in rejected(effects))
+            assert not core.topics.conflicts
+            assert core.topics.schemas["secret"].text == "n INT"
+    # The certificate comes with the advertisement, because its advertiser may be gone.
+    assert not rejected(core.receive(NEXT, told(0, FAR, certificate(FAR)), Micros(20)))
     assert list(core.topics.conflicts) == ["secret"]
-    core.receive(NEXT, told(1, FAR), Micros(40))
+    core.receive(NEXT, told(1, FAR, certificate(FAR)), Micros(40))
     assert not core.topics.conflicts
     assert core.topics.schemas["secret"].text == "x STRING"
 

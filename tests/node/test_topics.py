@@ -28,12 +28,15 @@ from gossamer.node.history import AskPast
 from gossamer.node.topics import (
     CHARACTERS_ON_THE_WAY,
     RIVALS_MAX,
-    UNPROVED_MAX,
+    TOPICS_AN_ORIGIN,
     Advert,
     Adverts,
     AdvertsTaken,
+    Rival,
+    Rule,
     Topics,
 )
+from gossamer.sim.keys import SimulatedKeys
 from gossamer.trace import Dropped, Rejected, SchemaConflict, hex_peer
 
 NOW = Micros(1000)
@@ -734,7 +737,7 @@ def test_an_answer_to_an_older_word_does_not_confirm_a_newer_one() -> None:
     [empty] = sent(topics.link(Peer(2), LinkState.UP, NOW))
     [first] = sent(topics.advertise("t", Schema.parse(SCHEMA), NOW))
     [again, _] = sent(topics.receive(Peer(3), Adverts((Advert("t", OTHER, 0, 3),)), NOW))
-    assert again.topics[0].rivals == ((OTHER, 3),)
+    assert again.topics[0].rivals == (Rival(OTHER, 3),)
     for word in (empty, first, again):
         assert topics.unconfirmed
         taken = sent(other.receive(Peer(1), word, NOW))[-1]
@@ -777,34 +780,115 @@ def sent(effects: list[Effect]) -> list[Any]:
     return [effect.message for effect in effects if isinstance(effect, Send)]
 
 
-def test_with_keys_only_who_may_publish_can_replace_a_schema_or_put_it_in_conflict() -> None:
-    topics = Topics(Peer(1))
-    topics.advertise("t", Schema.parse(SCHEMA), NOW)
-    verdict: bool | None = False
-    topics.trusts = lambda sender, origin, topic: verdict
-    for epoch in (0, 5):
-        effects = topics.receive(Peer(2), Adverts((Advert("t", OTHER, epoch, 7),)), NOW)
-        assert any(isinstance(e, Note) and isinstance(e.record, Rejected) for e in effects)
-    assert topics.schemas["t"].text == SCHEMA
-    assert not topics.conflicts
-    # The advertiser is not proved yet, so its advertisement waits.
-    verdict = None
-    topics.receive(Peer(2), Adverts((Advert("t", OTHER, 5, 7),)), NOW)
-    topics.proved()
-    assert topics.schemas["t"].text == SCHEMA
-    assert topics.has_unproved
-    verdict = True
-    topics.proved()
-    assert not topics.has_unproved
-    assert topics.schemas["t"].text == OTHER
+KEYS = SimulatedKeys(3)
+HERE, MAY, MAY_NOT, LINK = Peer(1), Peer(2), Peer(3), Peer(4)
 
 
-def test_what_waits_for_a_proof_is_bounded() -> None:
+class Keyed:
+    """Topics at a node with keys, and the words of other nodes."""
+
+    def __init__(self, peer: Peer = HERE, publish: tuple[str, ...] = ("*",)) -> None:
+        self.identity = KEYS.identity(peer, publish=publish)
+        rights = KEYS.rights(self.identity)
+        self.topics = Topics(peer)
+        self.topics.permits, self.topics.proof = rights.may_advertise, KEYS.proof(rights)
+        self.topics.certificate_of = rights.certificate
+
+    def says(self, schema: str, topic: str = "t", **options: Any) -> Adverts:
+        """The node advertises, and this is the message to a neighbour."""
+        self.topics.link(LINK, LinkState.UP, NOW)
+        word = sent(self.topics.advertise(topic, Schema.parse(schema), NOW, **options))[-1]
+        assert isinstance(word, Adverts)
+        self.topics.link(LINK, LinkState.DOWN, NOW)
+        return word
+
+    def hears(self, message: Adverts) -> int:
+        """Returns how often the link is charged."""
+        effects = self.topics.receive(LINK, message, NOW)
+        records = [effect.record for effect in effects if isinstance(effect, Note)]
+        charged = [record for record in records if isinstance(record, Rejected)]
+        assert all(record.peer == hex_peer(LINK) for record in charged)
+        return len(charged)
+
+
+def test_an_advertisement_counts_with_the_signature_of_a_node_that_may_publish() -> None:
+    here, there = Keyed(), Keyed(MAY, ("t*",))
+    word = there.says(SCHEMA, retention=HOUR)
+    # It says it to a node that has never heard of it, through another node.
+    assert here.hears(word) == 0
+    assert here.topics.schemas["t"].text == SCHEMA
+    assert here.topics.retentions == {"t": HOUR}
+    # The proof is still there after a restart, and when the node passes the topic on.
+    kept = {record.key: record.value for record in here.topics.records()}
+    again = Keyed(Peer(9))
+    again.topics.restore(kept)
+    [passed_on] = sent(again.topics.link(LINK, LinkState.UP, NOW))
+    assert Keyed(Peer(10)).hears(passed_on) == 0
+    assert passed_on == word
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_an_advertisement_without_it_changes_nothing_and_is_charged(known: bool) -> None:
+    here = Keyed()
+    grown = SCHEMA + ", more INT"
+    honest = Keyed(MAY).says(SCHEMA)
+    if known:
+        here.hears(honest)
+    before = dict(here.topics.schemas)
+    bad = Keyed(MAY_NOT, ("other",)).says(grown)
+    [advert], [(_, certificate)] = bad.topics, bad.certificates
+    [own], [(_, its)] = honest.topics, honest.certificates
+    forged = [
+        bad,
+        # In the name of a node that may.
+        replace(bad, topics=(replace(advert, origin=MAY),), certificates=((MAY, its),)),
+        replace(bad, topics=(replace(advert, origin=MAY),), certificates=((MAY, certificate),)),
+        replace(honest, topics=(replace(own, schema=grown),)),
+        replace(honest, topics=(replace(own, epoch=1),)),
+        replace(honest, topics=(replace(own, topic="u"),)),
+        replace(honest, topics=(replace(own, schema=grown, signature=b""),)),
+    ]
+    for message in forged:
+        assert here.hears(message) == 1
+        assert here.topics.schemas == before
+        assert not here.topics.conflicts
+
+
+def test_a_retention_without_a_signature_changes_nothing_and_is_charged() -> None:
+    here, there = Keyed(), Keyed(MAY)
+    honest = there.says(SCHEMA)
+    [advert] = honest.topics
+    for rule in (
+        Rule(1, 1 << 40, 0, MAY),
+        Rule(1, 1 << 40, 0, MAY, advert.signature),
+        Rule(1, 1 << 40, 0, MAY_NOT, KEYS.signed(MAY_NOT, b"advert", b"")),
+    ):
+        assert here.hears(replace(honest, topics=(replace(advert, retention=rule),))) == 1
+        assert here.topics.retentions == {}
+    assert here.topics.schemas["t"].text == SCHEMA
+
+
+def test_one_advertiser_cannot_take_all_places_for_topics() -> None:
     topics = Topics(Peer(1))
-    topics.advertise("t", Schema.parse(SCHEMA), NOW)
-    topics.trusts = lambda sender, origin, topic: None
     dropped = 0
-    for number in range(UNPROVED_MAX + 10):
-        effects = topics.receive(Peer(2 + number), Adverts((Advert("t", OTHER, 5, 7),)), NOW)
+    for number in range(TOPICS_AN_ORIGIN + 10):
+        effects = topics.receive(Peer(2), Adverts((Advert(f"t{number}", OTHER, 0, 7),)), NOW)
         dropped += sum(isinstance(e, Note) and isinstance(e.record, Dropped) for e in effects)
     assert dropped == 10
+    topics.receive(Peer(2), Adverts((Advert("mine", OTHER, 0, 8),)), NOW)
+    assert "mine" in topics.schemas
+
+
+def test_a_node_retains_no_more_for_others_than_it_wants_and_passes_their_word_on() -> None:
+    limit = Retention.parse("10m, 1MB")
+    topics = Topics(Peer(1), limit)
+    long = Rule(HOUR.seconds, 1 << 40, 0, 2)
+    topics.receive(Peer(2), Adverts((Advert("t", SCHEMA, 0, 2, long),)), NOW)
+    assert topics.retentions == {"t": limit}
+    [word] = sent(topics.link(Peer(3), LinkState.UP, NOW))
+    assert word.topics[0].retention == long
+    topics.receive(Peer(2), Adverts((Advert("u", SCHEMA, 0, 2, Rule(0, 5, 0, 2)),)), NOW)
+    assert topics.retentions["u"] == Retention(600, 5)
+    # Its own word holds for itself.
+    topics.advertise("mine", Schema.parse(SCHEMA), NOW, HOUR)
+    assert topics.retentions["mine"] == HOUR

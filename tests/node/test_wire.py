@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from gossamer.filters import loops
 from gossamer.filters.packed import COLUMNS_MARK, is_columns
 from gossamer.node import history, missed, wire
-from gossamer.node.topics import Advert, Adverts, AdvertsTaken
+from gossamer.node.topics import Advert, Adverts, AdvertsTaken, Rival, Rule
 from gossamer.overlay.batch import BATCH_EVENTS_MAX, Batch, Busy, Group, Leave, Report
 from gossamer.overlay.direct import messages as direct
 from gossamer.overlay.interest import messages as interest
@@ -47,7 +47,7 @@ MESSAGES = [
     Report(7, 1, 10, 0, False),
     Leave((1, 2)),
     Busy(7, 1, 10, 0),
-    Adverts((Advert("weather", "country STRING", 1, 7, (3600, 1 << 20), (("a INT", 9),)),)),
+    Adverts((Advert("weather", "country STRING", 1, 7, Rule(3600, 1 << 20), (Rival("a INT", 9),)),)),
     AdvertsTaken(),
     interest.Flip(2**64 - 1, 257, 3, 2**63, -1),
     interest.Flips((interest.Lone(7, 257, 3, 5, 4),)),

@@ -15,7 +15,10 @@ from hypothesis import strategies as st
 from gossamer.cli.app import app
 from gossamer.machine import Message, Micros, Peer
 from gossamer.node import NodeCore
+from gossamer.node.gate import Gate
+from gossamer.node.topics import Topics
 from gossamer.node.wire import FRAME_MAX, Unframer, WireError, encode
+from gossamer.overlay.interest.view import View
 from gossamer.sim.fuzz import KINDS, Failure, Maker, episode
 
 
@@ -54,6 +57,28 @@ def test_it_finds_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     assert found.return_value == 1
     assert "gossamer simulate fuzz --seed 1 --episode 0" in found.output
+
+
+def believe_anything(monkeypatch: pytest.MonkeyPatch, machine: type, check: str) -> str:
+    """The first failure of a few episodes in which a check of signatures says yes to everything."""
+    monkeypatch.setattr(machine, check, lambda *arguments: True)
+    failed = [episode(2026, number, steps=600) for number in range(1, 13, 2)]
+    return next(failure.what for failure in failed if failure is not None)
+
+
+@pytest.mark.parametrize(
+    ("machine", "check", "about"),
+    [
+        (View, "is_signed", "believes of node"),
+        (View, "has_lived", "believes a farewell"),
+        (Topics, "_is_proved", "believes"),
+        (Gate, "_proves", "no honest node has published it"),
+    ],
+)
+def test_it_finds_a_node_that_believes_a_member_too_much(
+    monkeypatch: pytest.MonkeyPatch, machine: type, check: str, about: str
+) -> None:
+    assert about in believe_anything(monkeypatch, machine, check)
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ _COMMANDS = {
     "lookup": ("gossamer.cli.lookup", "lookup", "Show which subscriptions would take an event."),
     "tree": ("gossamer.cli.tree", "tree", "Draw the dispatch tree from a running node."),
     "top": ("gossamer.cli.top", "top", "Watch a running node: rates, peers, queues, drops."),
+    "topics": ("gossamer.cli.topics", "topics", "List the topics, and who advertised them."),
     "view": ("gossamer.cli.view", "view", "Show which nodes want which topics, and watch changes."),
     "config": ("gossamer.cli.config", "config", "Check and show the options of a node."),
     "keys": ("gossamer.cli.keys", "keys", "Make a fabric's authority, and keys for its nodes."),

@@ -165,6 +165,15 @@ class Seconds(Kind):
         return float(given)
 
 
+class Keeps(Kind):
+    """An age, a size or both, such as "1h, 64MB"."""
+
+    metavar = "RETENTION"
+
+    def text(self, given: str) -> str:
+        return Retention.parse(given).text if given else ""
+
+
 class YesNo(Kind):
     metavar = ""
 

@@ -25,6 +25,7 @@ from gossamer.cli.kinds import (
     Choice,
     Count,
     Directory,
+    Keeps,
     Kind,
     Seconds,
     Topics,
@@ -117,6 +118,9 @@ OPTIONS = (
            "limits.subscriptions", "The most subscriptions of this node."),
     Option("retained", Bytes(*WHOLE["retained"]), _LIMITS.retained, "limits.retained",
            "The most bytes that this node retains of its publications, all topics together."),
+    Option("retention_max", Keeps(), "", "limits.retention_max",
+           "The most that this node retains of a topic whose retention another node has "
+           "advertised, such as '1d, 64MB'."),
     Option("connections", Count(8, 1 << 20), _PEERS.connections, "peers.connections",
            "The most open connections in all."),
     Option("address_connections", Count(1, 1 << 20), _PEERS.address_connections,

@@ -6,6 +6,7 @@ that cannot be met.
 status                          the node, its settings and its counters
 view, topic?, watch?            the nodes that want the topic; with "watch" also every change,
                                 until the client hangs up
+topics                          the topics, with the nodes that advertised them
 sample                          the state of this moment; two samples give rates and queues
 tree                            the dispatch tree, parents first
 lookup, topic, event?           the subscriptions of the topic's skip list that would take the event
@@ -28,6 +29,7 @@ from gossamer.net.admin import REQUEST_MAX
 from gossamer.net.errors import NodeError
 from gossamer.net.publishing import BatchDone, BatchReceipt
 from gossamer.net.sample import sample
+from gossamer.net.status import describe_topics
 from gossamer.node import RouteError, TopicError
 from gossamer.trace import hex_peer
 
@@ -46,6 +48,9 @@ async def answer(
     do = request.get("do")
     if do == "status":
         yield node.status()
+    elif do == "topics":
+        for told in describe_topics(node._core):
+            yield told
     elif do == "sample":
         yield sample(node)
     elif do == "tree":

@@ -364,7 +364,7 @@ class Keys:
         return ""
 
     def rights(self) -> Rights:
-        return Rights(self.identity, self.prove, self.valid, self.over)
+        return Rights(self.identity, self.prove, self.valid, self.over, self.is_revoked)
 
     def proof(self, rights: Rights, fabric: str = "") -> Signatures:
         """The signatures of this node, and of the nodes whose keys ``rights`` knows."""
@@ -389,6 +389,9 @@ class Keys:
     def over(self, identity: Identity) -> bool:
         """Whether a certificate will never count again. One that is not valid yet will."""
         return self.refusal(identity) in ("expired", "revoked", "of another authority")
+
+    def is_revoked(self, identity: Identity) -> bool:
+        return self.refusal(identity) == "revoked"
 
     def adopt(self, data: bytes, *, keep: bool = True) -> bool:
         """Takes a list of revoked certificates if it is later than ours, and keeps it on disk.

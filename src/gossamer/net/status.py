@@ -44,6 +44,30 @@ def _membership(core: NodeCore) -> dict[str, Any]:
     }
 
 
+def describe_topics(core: NodeCore) -> list[dict[str, Any]]:
+    """The topics with their advertisers, by name."""
+    topics = core.topics
+    found: list[dict[str, Any]] = []
+    for topic, schema in sorted(topics.schemas.items()):
+        [(_, origin), *rivals] = topics.rivals(topic)
+        told = topics.retention(topic)
+        kept = topics.retentions.get(topic)
+        found.append(
+            {
+                "topic": topic,
+                "schema": schema.text,
+                "advertised_by": hex_peer(origin),
+                "retention": told.text if told is not None else "",
+                # This node itself may retain less (retention_max).
+                "retained_here": kept.text if kept is not None else "",
+                "conflicts": [
+                    {"schema": text, "advertised_by": hex_peer(rival)} for text, rival in rivals
+                ],
+            }
+        )
+    return found
+
+
 def describe_tree(drawn: list[Drawn]) -> list[dict[str, Any]]:
     """The tree as plain data, from the root down."""
     by_peer = {one.peer: one for one in drawn}

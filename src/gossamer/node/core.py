@@ -103,6 +103,9 @@ class NodeConfig(Limits, frozen=True, kw_only=True):
     durable: int = 262_144
     # The bytes of its own events that this node retains, all topics together.
     retained: int = 1 << 30
+    # The most that this node retains of a topic whose retention another node has advertised, such
+    # as "1d, 64MB". Without it, this node does as it is told.
+    retention_max: str = ""
     # Whether to write a Note for each publication, hand-over and receipt.
     trace: bool = False
     # Parameters of the machines that carry events, for experiments and tests. Their times are in
@@ -118,6 +121,7 @@ class NodeConfig(Limits, frozen=True, kw_only=True):
         super().__post_init__()
         for name, kind in (
             ("trace", bool),
+            ("retention_max", str),
             ("flood", FloodConfig),
             ("interest", InterestConfig | None),
             ("skiplist", SkipConfig),
@@ -127,6 +131,8 @@ class NodeConfig(Limits, frozen=True, kw_only=True):
             if not isinstance(value, kind):
                 wanted = getattr(kind, "__name__", str(kind))
                 raise ValueError(f"{name} is {value!r}; it must be of type {wanted}")
+        if self.retention_max:
+            Retention.parse(self.retention_max)
 
 
 class NodeCore:
@@ -151,7 +157,9 @@ class NodeCore:
         self.peer, self.incarnation, self.rng, self.proof = peer, incarnation, rng, proof
         self.config = config = config or NodeConfig()
         self._out: list[Effect] = []
-        self.topics = Topics(peer)
+        self.topics = Topics(
+            peer, Retention.parse(config.retention_max) if config.retention_max else None
+        )
         self._out += self.topics.restore(restored or {})
         self.retained = Retained(durable=durable, total=config.retained, life=incarnation)
         self.outbox = Outbox(peer, incarnation, config, durable=durable, retained=self.retained)
@@ -238,7 +246,8 @@ class NodeCore:
                 self.interest.view.proves, self.skiplist.rights = rights.learn, rights
                 self.direct.proven.rights = rights
                 self.interest.certify(rights.me.certificate, Micros(0))
-                self.topics.trusts = rights.may_advertise
+                self.topics.permits, self.topics.proof = rights.may_advertise, proof
+                self.topics.certificate_of = rights.certificate
                 self.gate = Gate(rights, proof, self._out)
                 self.flood.engine.proof = self.tree.proof = self.skiplist.proof = proof
         if durable:
@@ -632,9 +641,6 @@ class NodeCore:
             return
         if rights.version != self._judged:
             self._judged = rights.version
-            if self.topics.has_unproved:
-                self._out += self.topics.proved()
-                self._learn(now)
             if self.gate is not None:
                 for one in self.gate.proved():
                     self._pass_gate(self.gate, one.sender, one.message, now)

@@ -40,6 +40,8 @@ from gossamer.overlay.tree.messages import Carry as TreeCarry
 # The most certificates that are remembered, also of nodes that have left. Their last events may be
 # under way.
 PROVED_MAX = 32_768
+# The most certificates of advertisers that are remembered.
+ADVERTISERS_MAX = 1024
 # The most answers that are remembered.
 VERDICTS_MAX = 65_536
 
@@ -103,9 +105,13 @@ class Rights:
         prove: Callable[[bytes], Identity | None],
         valid: Callable[[Identity], bool],
         over: Callable[[Identity], bool] | None = None,
+        revoked: Callable[[Identity], bool] = lambda identity: False,
     ) -> None:
         self.me, self._prove, self._valid = me, prove, valid
         self._over = over if over is not None else lambda identity: not valid(identity)
+        self._revoked = revoked
+        # Identities by certificate, of nodes that have advertised topics and may be gone.
+        self._advertisers: OrderedDict[bytes, Identity] = OrderedDict()
         # A greater version means that older verdicts may be wrong.
         self.version = 0
         # Batches, interests and entries of nodes without the permission.
@@ -190,15 +196,32 @@ class Rights:
     def may_publish(self, peer: Peer, topic: str) -> bool:
         return self._may(peer, topic, True)
 
-    def may_advertise(self, sender: Peer, origin: Peer, topic: str) -> bool | None:
-        """Whether a schema may replace another one, or be in conflict with it.
+    def may_advertise(self, origin: Peer, certificate: bytes, topic: str) -> bool:
+        """Whether the origin may publish to the topic.
 
-        Its advertiser, or the neighbour that passes it on, must have the permission to publish to
-        the topic. None means that the advertiser is not proved yet.
+        It may by the certificate that counts, or by this one. This one may have expired since,
+        because topics outlive their advertisers. It must not have been revoked.
         """
-        if self.may_publish(sender, topic) or self.may_publish(origin, topic):
+        if self.may_publish(origin, topic):
             return True
-        return None if origin not in self._proved else False
+        identity = self._advertisers.get(certificate)
+        if identity is None:
+            if not 0 < len(certificate) <= CERTIFICATE_MAX:
+                return False
+            identity = self._prove(certificate)
+            if identity is None or identity.peer != origin or not self._learn_key(identity):
+                return False
+            self._advertisers[certificate] = identity
+            if len(self._advertisers) > ADVERTISERS_MAX:
+                self._advertisers.popitem(last=False)
+        if identity.peer != origin or self._revoked(identity):
+            return False
+        return allows(identity.publish, topic)
+
+    def certificate(self, peer: Peer) -> bytes:
+        """The certificate of a node that counts now, or nothing."""
+        identity = self.identity(peer)
+        return identity.certificate if identity is not None else b""
 
     def may_subscribe(self, peer: Peer, topic: str) -> bool:
         return self._may(peer, topic, False)

@@ -66,6 +66,10 @@ class _TopicList:
         self.epoch = 0
         # Whether every live node knows that this one is a member.
         self.is_known = False
+        # The members, as long as nobody has changed; and the version of the rights by which they
+        # were judged.
+        self.contacts: list[Peer] | None = None
+        self.judged = -1
         # The earliest time for which the list is in the heap.
         self.armed: Micros = NEVER
 
@@ -169,12 +173,13 @@ class SkipListPlane(Plane):
         return NEVER
 
     def receive(self, sender: Peer, message: Any, now: Micros) -> None:
-        one = self._list(self._hash(message), now)
+        hash = self._hash(message)
+        one = self._lists.get(hash) or self._list(hash, now)
         if one is not None:
-            self._run(one, now, lambda machine: machine.receive(sender, message, now))
+            self._run(one, one.machine.receive(sender, message, now), now)
         elif type(message) is Carry:
             # The topic is not known here yet. The publisher asks again, and perhaps other nodes.
-            self._say_effects([Send((sender,), unreached(message, self._hash(message)))], now)
+            self._say_effects([Send((sender,), unreached(message, hash))], now)
 
     def decline(self, sender: Peer, message: Any, now: Micros) -> None:
         self._say_effects([Send((sender,), unreached(message, self._hash(message)))], now)
@@ -190,16 +195,16 @@ class SkipListPlane(Plane):
         while self.deadline <= now:
             one = self._lists[heapq.heappop(self._heap)[1]]
             one.armed = NEVER
-            self._run(one, now, lambda machine: machine.wake(now))
+            self._run(one, one.machine.wake(now), now)
 
     def link(self, peer: Peer, state: LinkState, now: Micros) -> None:
         for one in list(self._lists.values()):
-            self._run(one, now, lambda machine: machine.link(peer, state, now))
+            self._run(one, one.machine.link(peer, state, now), now)
 
     def refused(self, peer: Peer, message: Any, now: Micros) -> None:
         one = self._lists.get(self._hash(message))
         if one is not None:
-            self._run(one, now, lambda machine: machine.refused(peer, message, now))
+            self._run(one, one.machine.refused(peer, message, now), now)
 
     def changed(self, change: ViewChange, now: Micros) -> None:
         before, after = change.before, change.after
@@ -207,6 +212,7 @@ class SkipListPlane(Plane):
             self._hear(change.peer, after.extra if after is not None else b"")
         new_life = before is not None and (after is None or before.life != after.life)
         for one in list(self._lists.values()):
+            one.contacts = None
             if new_life and change.peer != self._me:
                 # This is a verdict, which a broken link is not; or the peer has begun anew, and has
                 # none of its entries.
@@ -216,7 +222,7 @@ class SkipListPlane(Plane):
                 after is not None
                 and _takes(after, one.hash)
                 and (before is None or before.life != after.life or not _takes(before, one.hash))
-                and len(self._contacts(one.hash)) <= FEW
+                and len(self._contacts(one)) <= FEW
             ):
                 one.epoch += 1
                 if before is None:
@@ -304,16 +310,21 @@ class SkipListPlane(Plane):
             self._say_effects([Note(Dropped("event", batch.count, reason))], now)
             self._complete(batch.incarnation, batch.first, (0,) * batch.count)
             return
-        looks = [[(low, high) for _, low, high in one.classes.intervals(row)] for row in known]
+        looks: list[list[tuple[bytes, bytes]]] = []
+        for row in known:
+            look: list[tuple[bytes, bytes]] = []
+            for _, low, high in one.subscriber.classes.intervals(row):
+                look.append((low, high))
+            looks.append(look)
         one.machine.publish(
             batch, looks, lambda places: _encoder.encode([known[place] for place in places]), now
         )
-        self._run(one, now, lambda machine: machine.effects(now))
+        self._run(one, one.machine.effects(now), now)
 
     def took(self, key: Key, matched: tuple[int, ...], now: Micros) -> None:
         """The owner has taken events for which it could not say the counts at once."""
         one = self._deferred.pop(key)
-        self._run(one, now, lambda machine: machine.took((key[0], key[1], key[2]), matched, now))
+        self._run(one, one.machine.took((key[0], key[1], key[2]), matched, now), now)
 
     def lookup(self, topic: str, row: tuple[Any, ...] | None, now: Micros) -> int:
         """Asks which subscriptions want this event, or without an event which there are.
@@ -354,7 +365,8 @@ class SkipListPlane(Plane):
                 self._spread(one, peer, announced)
 
     def _by_name(self, topic: str, now: Micros) -> _TopicList:
-        one = self._list(self._interest.names.hash(topic), now)
+        hash = self._interest.names.hash(topic)
+        one = self._lists.get(hash) or self._list(hash, now)
         if one is None:
             raise RouteError(
                 f"this node keeps the lists of {LISTS_MAX} topics already, the most allowed"
@@ -372,7 +384,7 @@ class SkipListPlane(Plane):
         made.machine = machine = SkipList(
             self._me, incarnation=self._incarnation, rng=self._rng, config=self._config,
             arrive=partial(self._match, made), complete=self._walked, ask=partial(self._ask, made),
-            address=self._address, contacts=lambda: self._contacts(hash), epoch=lambda: made.epoch,
+            address=self._address, contacts=partial(self._contacts, made), epoch=lambda: made.epoch,
             members=_Members(made, self._interest), topic=int.from_bytes(hash, "big"),
         )  # fmt: skip
         machine.engine.proof = self.proof
@@ -398,19 +410,23 @@ class SkipListPlane(Plane):
         known = self._interest.view.members.get(peer)
         return (known.record.address or None) if known is not None else None
 
-    def _contacts(self, hash: bytes) -> list[Peer]:
+    def _contacts(self, one: _TopicList) -> list[Peer]:
         """The members of a list.
 
         A node that wants the topic by this route and names no class has only filters that nothing
         passes, or it lies.
         """
-        announced, me = self._announced, self._me
-        return [
-            peer
-            for peer, stamp in self._interest.view.interested(hash).items()
-            if read_stamp(stamp)[1] & _BIT
-            and (peer == me or (hash in announced.get(peer, ()) and self._may(peer, hash)))
-        ]
+        version = self.rights.version if self.rights is not None else 0
+        if one.contacts is None or one.judged != version:
+            announced, me, hash = self._announced, self._me, one.hash
+            one.judged = version
+            one.contacts = [
+                peer
+                for peer, stamp in self._interest.view.interested(hash).items()
+                if read_stamp(stamp)[1] & _BIT
+                and (peer == me or (hash in announced.get(peer, ()) and self._may(peer, hash)))
+            ]
+        return one.contacts
 
     def _may(self, peer: Peer, hash: bytes) -> bool:
         name = self._names.get(hash)
@@ -420,15 +436,16 @@ class SkipListPlane(Plane):
         """The name of a topic whose schema is known."""
         return self._names.get(hash)
 
-    def _run(self, one: _TopicList, now: Micros, call: Callable[[SkipList], list[Effect]]) -> None:
-        """Calls a list, takes the effects that are for this node, and passes the others on."""
+    def _run(self, one: _TopicList, effects: list[Effect], now: Micros) -> None:
+        """Takes the effects of a list that are for this node, and passes the others on."""
         passed: list[Effect] = []
-        for effect in call(one.machine):
+        for effect in effects:
             if type(effect) is Deliver:
                 self._heard(one, effect.events[0], now)
             else:
                 passed.append(effect)
-        self._say_effects(passed, now)
+        if passed:
+            self._say_effects(passed, now)
         self._arm(one)
 
     def _arm(self, one: _TopicList) -> None:

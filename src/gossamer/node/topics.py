@@ -13,17 +13,23 @@ replaces the schema. Each schema has an epoch, and a replacement has the next on
 wins everywhere, also at a node that was away and comes back with a schema on its disk.
 
 A topic's retention (retention.py) may be added later. An advertisement that does not mention
-retention agrees with any.
+retention agrees with any. A node can have a limit of its own for the retention that others have
+advertised. It passes their word on and keeps less.
+
+With keys, each schema and each retention has the signature of the node that advertised it, and its
+certificate travels with it, because that node may be gone. A node takes and passes on only those
+whose advertiser has the permission to publish to the topic. The link that brings another one is
+charged. One advertiser can take a share of the places for topics, and not all of them.
 
 There are two messages:
 
-    Adverts        topics with their schemas
+    Adverts        topics with their schemas, and the certificates of their advertisers
     AdvertsTaken   says that the sender has heard the oldest Adverts that it had not answered
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated
 
@@ -43,9 +49,13 @@ from gossamer.machine import (
     Token,
 )
 from gossamer.node.retention import BYTES_MAX, SECONDS_MAX, Retention
+from gossamer.overlay.interest.record import CERTIFICATE_MAX
+from gossamer.overlay.proof import ADVERT, SIGNATURE_MAX, UNSIGNED, Proof
 from gossamer.trace import Advertised, Dropped, Rejected, SchemaConflict, hex_peer
 
 TOPICS_MAX = 4096
+# Of them, those whose schemas come from one advertiser.
+TOPICS_AN_ORIGIN = 3 * TOPICS_MAX // 4
 TOPIC_LENGTH_MAX = 255
 SCHEMA_LENGTH_MAX = 16_384
 # Characters of all topics together.
@@ -55,8 +65,6 @@ ADVERTS_A_MESSAGE = 64
 CHARACTERS_ON_THE_WAY = 256 << 10
 # Messages for each link that the far end has not answered.
 PARTS_ON_THE_WAY = 64
-# The most advertisements whose advertiser is not proved yet.
-UNPROVED_MAX = 256
 EPOCH_MAX = 2**53
 # The most schemas of one topic that a node keeps while they are in conflict.
 RIVALS_MAX = 4
@@ -72,7 +80,36 @@ _Seconds = Annotated[int, Meta(ge=0, le=SECONDS_MAX)]
 _Bytes = Annotated[int, Meta(ge=1, le=BYTES_MAX)]
 _Epoch = Annotated[int, Meta(ge=0, le=EPOCH_MAX)]
 _Origin = Annotated[int, Meta(ge=0)]
+_Signature = Annotated[bytes, Meta(max_length=SIGNATURE_MAX)]
+_Certificate = Annotated[bytes, Meta(max_length=CERTIFICATE_MAX)]
 _encoder = msgspec.msgpack.Encoder()
+
+
+class By(Struct, frozen=True, array_like=True):
+    """The node that advertised something, with its proof where there are keys."""
+
+    origin: _Origin
+    signature: _Signature = b""
+    certificate: _Certificate = b""
+
+
+class Rule(Struct, frozen=True, array_like=True):
+    """A topic's retention, as it was advertised."""
+
+    seconds: _Seconds
+    bytes: _Bytes
+    # The epoch of the topic's schema at that time.
+    epoch: _Epoch = 0
+    origin: _Origin = 0
+    signature: _Signature = b""
+
+
+class Rival(Struct, frozen=True, array_like=True):
+    """Another schema of a topic, which is in conflict with the first."""
+
+    schema: SchemaText
+    origin: _Origin
+    signature: _Signature = b""
 
 
 class Advert(Struct, frozen=True, array_like=True):
@@ -83,13 +120,19 @@ class Advert(Struct, frozen=True, array_like=True):
     epoch: _Epoch
     # The node that advertised it.
     origin: _Origin
-    retention: tuple[_Seconds, _Bytes] | None = None
-    # Other schemas of the topic, with their advertisers, which are in conflict with the first.
-    rivals: Annotated[tuple[tuple[SchemaText, _Origin], ...], Meta(max_length=RIVALS_MAX)] = ()
+    retention: Rule | None = None
+    rivals: Annotated[tuple[Rival, ...], Meta(max_length=RIVALS_MAX)] = ()
+    # The origin's, over the topic, the epoch and the schema.
+    signature: _Signature = b""
 
 
 class Adverts(Message, frozen=True, array_like=True, tag=20):
     topics: Annotated[tuple[Advert, ...], Meta(max_length=ADVERTS_A_MESSAGE)]
+    # With keys: those of all advertisers that the topics name, each once.
+    certificates: Annotated[
+        tuple[tuple[_Origin, _Certificate], ...],
+        Meta(max_length=ADVERTS_A_MESSAGE * (RIVALS_MAX + 2)),
+    ] = ()
 
 
 class AdvertsTaken(Message, frozen=True, array_like=True, tag=21):
@@ -123,23 +166,24 @@ class _Head(Struct, frozen=True):
     """A node's knowledge of a topic's schema, beside the schema."""
 
     epoch: int
-    # The node that advertised it.
-    origin: int
+    by: By
 
 
 class _Stored(Struct, frozen=True, array_like=True):
-    """A topic as it is on disk. A topic without retention has 0 bytes of it."""
+    """A topic as it is on disk. An older record has the retention as two numbers."""
 
     schema: str
     epoch: int
     origin: int
     seconds: int = 0
     bytes: int = 0
+    by: By | None = None
+    rule: tuple[Rule, By] | None = None
 
 
 _stored_decoder = msgspec.msgpack.Decoder(_Stored)
 
-_Pool = dict[str, tuple[Schema, int]]
+_Pool = dict[str, tuple[Schema, By]]
 """Schemas by their texts, with their advertisers."""
 
 
@@ -159,16 +203,35 @@ class _Neighbour:
         self.characters = 0
 
 
-Trusts = Callable[[Peer, Peer, str], bool | None]
+Permits = Callable[[Peer, bytes, str], bool]
+"""Whether this certificate is the peer's and lets it publish to the topic."""
+
+
+def said_schema(topic: str, epoch: int, schema: str) -> bytes:
+    return _encoder.encode(("schema", topic, epoch, schema))
+
+
+def said_rule(topic: str, rule: Rule | tuple[int, int, int]) -> bytes:
+    seconds, size, epoch = (
+        (rule.seconds, rule.bytes, rule.epoch) if isinstance(rule, Rule) else rule
+    )
+    return _encoder.encode(("retention", topic, epoch, seconds, size))
 
 
 class Topics:
     """The machine that spreads advertisements."""
 
-    def __init__(self, me: Peer = Peer(0)) -> None:  # noqa: B008
+    def __init__(
+        self,
+        me: Peer = Peer(0),  # noqa: B008
+        retention_max: Retention | None = None,
+    ) -> None:
+        """``retention_max`` limits what this node retains because others have advertised it."""
         self.schemas: dict[str, Schema] = {}
-        # Of topics that have one.
+        # Of topics that have one: how long this node retains its own events.
         self.retentions: dict[str, Retention] = {}
+        # The same as it was advertised, with the advertisers.
+        self.rules: dict[str, tuple[Rule, By]] = {}
         # The schemas of topics that are in conflict. Of very many it has the first few by their
         # texts, so that all nodes keep the same ones.
         self.conflicts: dict[str, _Pool] = {}
@@ -178,14 +241,16 @@ class Topics:
         self.changed: list[str] = []
         # Those of them whose older events cannot be read any more.
         self.replaced: list[str] = []
-        # Says whether an advertiser, or the neighbour that passes its advertisement on, may set a
-        # topic's schema. None means that this is not known yet.
-        self.trusts: Trusts | None = None
-        self._me = me
+        # With keys: whether an advertiser may say something of a topic.
+        self.permits: Permits | None = None
+        self.proof: Proof = UNSIGNED
+        # With keys: the certificate of a node that counts now, or nothing.
+        self.certificate_of: Callable[[Peer], bytes] = lambda peer: b""
+        self._me, self._retention_max = me, retention_max
+        # The topics by the advertisers of their schemas.
+        self._by_origin: Counter[int] = Counter()
         self._heads: dict[str, _Head] = {}
         self._neighbours: dict[Peer, _Neighbour] = {}
-        # Advertisements of neighbours while it is not known whether the advertiser may make them.
-        self._unproved: dict[tuple[Peer, str], Advert] = {}
         self._unsaved: dict[str, None] = {}
         self._saving: dict[Token, None] = {}
         self._characters = 0
@@ -198,11 +263,6 @@ class Topics:
             neighbour.topics or neighbour.parts for neighbour in self._neighbours.values()
         )
 
-    @property
-    def has_unproved(self) -> bool:
-        """Whether some advertisement waits for the proof of its advertiser."""
-        return bool(self._unproved)
-
     def check(self, topic: str) -> None:
         """Raises a SchemaConflictError for a topic that is in conflict."""
         if topic in self.conflicts:
@@ -211,10 +271,15 @@ class Topics:
     def rivals(self, topic: str) -> list[tuple[str, Peer]]:
         """The schemas of a topic with their advertisers, this node's own first."""
         text = self.schemas[topic].text
-        found = {text: self._heads[topic].origin}
-        for other, (_, origin) in self.conflicts.get(topic, {}).items():
-            found.setdefault(other, origin)
+        found = {text: self._heads[topic].by.origin}
+        for other, (_, by) in self.conflicts.get(topic, {}).items():
+            found.setdefault(other, by.origin)
         return [(text, Peer(origin)) for text, origin in found.items()]
+
+    def retention(self, topic: str) -> Retention | None:
+        """A topic's retention as it was advertised."""
+        rule = self.rules.get(topic)
+        return Retention(rule[0].seconds, rule[0].bytes) if rule is not None else None
 
     def advertise(
         self,
@@ -239,9 +304,9 @@ class Topics:
                 f"at most {SCHEMA_LENGTH_MAX} are allowed"
             )
         known = self.schemas.get(topic)
-        mine: _Pool = {schema.text: (schema, self._me)}
+        rule = self._my_rule(topic, 0, retention)
         if known is None:
-            done = self._settle(topic, 0, mine, None, retention)
+            done = self._settle(topic, 0, self._mine(topic, 0, schema), None, rule)
         elif replace:
             done = self._replace(topic, schema, retention)
         else:
@@ -256,16 +321,19 @@ class Topics:
                     f'or replace it everywhere: gossamer advertise {topic} "SCHEMA" --replace '
                     "(in a program: advertise(..., replace=True))"
                 )
-            done = self._settle(topic, self._heads[topic].epoch, self._pool(topic) | mine, None)
+            epoch = self._heads[topic].epoch
+            pool = self._pool(topic)
+            done = self._settle(topic, epoch, self._mine(topic, epoch, schema) | pool, None)
         if not done:
             raise TopicError(
                 f"no room for another topic: a node keeps {TOPICS_MAX}, "
                 f"with schemas of {SCHEMAS_LENGTH_MAX} characters"
             )
-        if retention is not None and not self._retain(topic, retention, None):
+        rule = self._my_rule(topic, self._heads[topic].epoch, retention)
+        if rule is not None and not self._retain(topic, rule, None):
             raise TopicError(
                 f"topic {topic!r} is already advertised with retention "
-                f"{self.retentions[topic].text!r}, which is not {retention.text!r}; use the same "
+                f"{_text(self.rules[topic][0])!r}, which is not {_text(rule[0])!r}; use the same "
                 "retention, or another topic name, or replace it everywhere "
                 "(--replace, replace=True)"
             )
@@ -274,20 +342,38 @@ class Topics:
     def _withdraws(self, topic: str, schema: Schema) -> bool:
         """Whether this node advertised one of two schemas, and now advertises the other one."""
         rivals = self.conflicts.get(topic, {})
-        given_up = [origin for one, origin in rivals.values() if not _agree(schema, one)]
+        given_up = [by.origin for one, by in rivals.values() if not _agree(schema, one)]
         return len(rivals) == 2 and given_up == [self._me]
 
     def _replace(self, topic: str, schema: Schema, retention: Retention | None) -> bool:
         epoch = self._heads[topic].epoch
-        other_rule = retention is not None and retention != self.retentions.get(topic)
+        other_rule = retention is not None and retention != self.retention(topic)
         if schema == self.schemas[topic] and topic not in self.conflicts and not other_rule:
             return True
         if epoch >= EPOCH_MAX:
             raise TopicError(
                 f"the schema of topic {topic!r} was replaced too often; use another topic name"
             )
-        mine: _Pool = {schema.text: (schema, self._me)}
-        return self._settle(topic, epoch + 1, mine, None, retention)
+        mine = self._mine(topic, epoch + 1, schema)
+        return self._settle(
+            topic, epoch + 1, mine, None, self._my_rule(topic, epoch + 1, retention)
+        )
+
+    def _by_me(self, said: bytes) -> By:
+        return By(self._me, self.proof.sign(ADVERT, said), self.certificate_of(self._me))
+
+    def _mine(self, topic: str, epoch: int, schema: Schema) -> _Pool:
+        """A schema that this node advertises."""
+        return {schema.text: (schema, self._by_me(said_schema(topic, epoch, schema.text)))}
+
+    def _my_rule(
+        self, topic: str, epoch: int, retention: Retention | None
+    ) -> tuple[Rule, By] | None:
+        """A retention that this node advertises."""
+        if retention is None:
+            return None
+        by = self._by_me(said_rule(topic, (retention.seconds, retention.bytes, epoch)))
+        return Rule(retention.seconds, retention.bytes, epoch, self._me, by.signature), by
 
     def restore(self, kept: Mapping[str, bytes]) -> list[Effect]:
         """Takes the topics that this node knew in an earlier life."""
@@ -302,8 +388,10 @@ class Topics:
                 reason = f"the data directory's record of topic {topic!r} cannot be read: {error}"
                 self._out.append(Note(Dropped("topic", 1, reason)))
                 continue
-            rule = Retention(stored.seconds, stored.bytes) if stored.bytes else None
-            pool: _Pool = {schema.text: (schema, stored.origin)}
+            rule = stored.rule
+            if rule is None and stored.bytes:
+                rule = Rule(stored.seconds, stored.bytes), By(stored.origin)
+            pool: _Pool = {schema.text: (schema, stored.by or By(stored.origin))}
             self._settle(topic, stored.epoch, pool, None, rule)
         self._unsaved.clear()
         return self._flush()
@@ -319,9 +407,10 @@ class Topics:
         return tuple(self._record(topic) for topic in unsaved)
 
     def _record(self, topic: str) -> Keep:
-        head, rule = self._heads[topic], self.retentions.get(topic)
-        kept = (rule.seconds, rule.bytes) if rule is not None else (0, 0)
-        stored = _Stored(self.schemas[topic].text, head.epoch, head.origin, *kept)
+        head, rule = self._heads[topic], self.rules.get(topic)
+        kept = (rule[0].seconds, rule[0].bytes) if rule is not None else (0, 0)
+        text, by = self.schemas[topic].text, head.by
+        stored = _Stored(text, head.epoch, by.origin, *kept, by, rule)
         return Keep(f"{_KEY}{topic}", _encoder.encode(stored))
 
     def storing(self, token: Token) -> None:
@@ -351,17 +440,11 @@ class Topics:
             self._neighbours.pop(peer, None)
         return self._flush()
 
-    def proved(self) -> list[Effect]:
-        """More is known about permissions, so waiting advertisements are looked at again."""
-        unproved, self._unproved = self._unproved, {}
-        for (sender, _), advert in unproved.items():
-            self._hear_or_keep(sender, advert)
-        return self._flush()
-
     def _receive(self, sender: Peer, message: Adverts) -> None:
         self.introduced = True
+        certificates = dict(message.certificates)
         for advert in message.topics:
-            self._hear_or_keep(sender, advert)
+            self._hear(sender, advert, certificates)
         self._out.append(Send((sender,), AdvertsTaken()))
 
     def _confirm(self, sender: Peer) -> None:
@@ -374,84 +457,88 @@ class Topics:
         neighbour.characters -= neighbour.parts.popleft()
         self._send(sender)
 
-    def _hear_or_keep(self, sender: Peer, advert: Advert) -> None:
-        self._unproved.pop((sender, advert.topic), None)
-        if self._hear(sender, advert):
-            return
-        self._unproved[sender, advert.topic] = advert
-        if len(self._unproved) > UNPROVED_MAX:
-            del self._unproved[next(iter(self._unproved))]
-            about = f"more than {UNPROVED_MAX} advertisements with an unproved advertiser"
-            self._out.append(Note(Dropped("topic", 1, about)))
-
-    def _hear(self, sender: Peer, advert: Advert) -> bool:
-        """A neighbour tells of a topic.
-
-        False means that it is not known yet whether it may.
-        """
+    def _hear(self, sender: Peer, advert: Advert, certificates: dict[int, bytes]) -> None:
+        """A neighbour tells of a topic."""
         topic, epoch = advert.topic, advert.epoch
-        told = {advert.schema: advert.origin} | dict(advert.rivals)
-        retention = Retention(*advert.retention) if advert.retention is not None else None
+        told = {advert.schema: By(advert.origin, advert.signature)} | {
+            rival.schema: By(rival.origin, rival.signature) for rival in advert.rivals
+        }
+        for text, by in told.items():
+            told[text] = By(by.origin, by.signature, certificates.get(by.origin, b""))
+        rule = self._heard_rule(sender, topic, advert.retention, certificates)
         known, head = self.schemas.get(topic), self._heads.get(topic)
         is_news = True
         if known is not None and head is not None:
             # The neighbour has not heard of the replacement.
             if epoch < head.epoch:
                 self._remind(sender, topic)
-                return True
+                return
             is_alone = len(told) == 1 and topic not in self.conflicts
             is_news = not (epoch == head.epoch and is_alone and known.text in told)
         if is_news:
             pool = self._parse(sender, topic, told)
-            if known is not None and not self._may(sender, topic, epoch, pool):
-                return False
-            if pool and not self._take(sender, topic, epoch, pool, retention):
-                about = f"more than {TOPICS_MAX} topics or {SCHEMAS_LENGTH_MAX} characters"
+            self._prove(sender, topic, epoch, pool)
+            if pool and not self._take(sender, topic, epoch, pool, rule):
+                about = (
+                    f"more than {TOPICS_MAX} topics, {TOPICS_AN_ORIGIN} of one advertiser, "
+                    f"or {SCHEMAS_LENGTH_MAX} characters"
+                )
                 self._out.append(Note(Dropped("topic", 1, about)))
-        if (
-            retention is not None
-            and topic in self.schemas
-            and not self._retain(topic, retention, sender)
-        ):
+        if rule is not None and topic in self.schemas and not self._retain(topic, rule, sender):
             reason = (
-                f"topic {topic!r} has retention {self.retentions[topic].text!r} here and "
-                f"{retention.text!r} at the peer"
+                f"topic {topic!r} has retention {_text(self.rules[topic][0])!r} here and "
+                f"{_text(rule[0])!r} at the peer"
             )
             self._out.append(Note(Rejected(hex_peer(sender), reason)))
-        return True
 
-    def _parse(self, sender: Peer, topic: str, told: dict[str, int]) -> _Pool:
+    def _heard_rule(
+        self, sender: Peer, topic: str, rule: Rule | None, certificates: dict[int, bytes]
+    ) -> tuple[Rule, By] | None:
+        """A retention that a neighbour tells of, if its advertiser has signed it."""
+        if rule is None:
+            return None
+        known = self.rules.get(topic)
+        if known is not None and known[0] == rule:
+            return known
+        by = By(rule.origin, rule.signature, certificates.get(rule.origin, b""))
+        if self._is_proved(topic, by, said_rule(topic, rule)):
+            return rule, by
+        self._charge(sender, f"a retention of {topic!r}")
+        return None
+
+    def _is_proved(self, topic: str, by: By, said: bytes) -> bool:
+        """Whether this node has signed it, and has the permission to publish to the topic."""
+        if self.permits is None:
+            return True
+        origin = Peer(by.origin)
+        if not self.permits(origin, by.certificate, topic):
+            return False
+        return bool(self.proof.proves(origin, ADVERT, said, by.signature))
+
+    def _charge(self, sender: Peer, about: str) -> None:
+        reason = f"{about} that no node with the permission to publish there has signed"
+        self._out.append(Note(Rejected(hex_peer(sender), reason)))
+
+    def _parse(self, sender: Peer, topic: str, told: dict[str, By]) -> _Pool:
         pool: _Pool = {}
-        for text, origin in told.items():
+        for text, by in told.items():
             try:
                 schema = Schema.parse(text)
             except SchemaError as error:
                 reason = f"schema of {topic!r}: {error}"
                 self._out.append(Note(Rejected(hex_peer(sender), reason)))
             else:
-                pool[schema.text] = (schema, origin)
+                pool[schema.text] = (schema, by)
         return pool
 
-    def _may(self, sender: Peer, topic: str, epoch: int, pool: _Pool) -> bool:
-        """Takes schemas out of the pool that their advertisers may not set.
-
-        False means that this is not known of one of them yet, so the pool must be looked at again.
-        """
-        if self.trusts is None:
-            return True
-        mine = self._pool(topic)
-        is_newer = epoch > self._heads[topic].epoch
-        for text, (schema, origin) in list(pool.items()):
-            if not is_newer and any(_agree(schema, one) for one, _ in mine.values()):
-                continue
-            trusted = self.trusts(sender, Peer(origin), topic)
-            if trusted is None:
-                return False
-            if not trusted:
+    def _prove(self, sender: Peer, topic: str, epoch: int, pool: _Pool) -> None:
+        """Takes schemas out of the pool that nobody with the permission has signed."""
+        head = self._heads.get(topic)
+        mine = self._pool(topic) if head is not None and head.epoch == epoch else {}
+        for text, (_, by) in list(pool.items()):
+            if text not in mine and not self._is_proved(topic, by, said_schema(topic, epoch, text)):
                 del pool[text]
-                reason = f"a schema of {topic!r}, to which its advertiser may not publish"
-                self._out.append(Note(Rejected(hex_peer(sender), reason)))
-        return True
+                self._charge(sender, f"a schema of {topic!r}")
 
     def _take(
         self,
@@ -459,12 +546,12 @@ class Topics:
         topic: str,
         epoch: int,
         told: _Pool,
-        retention: Retention | None,
+        rule: tuple[Rule, By] | None,
     ) -> bool:
         """Takes a neighbour's schemas. False means that there is no room."""
         head = self._heads.get(topic)
         if head is None or epoch > head.epoch:
-            return self._settle(topic, epoch, told, sender, retention)
+            return self._settle(topic, epoch, told, sender, rule)
         mine = self._pool(topic)
         # If both know a schema, the advertiser that was heard of first stays.
         if not self._settle(topic, epoch, mine | told | mine, sender):
@@ -476,7 +563,7 @@ class Topics:
     def _pool(self, topic: str) -> _Pool:
         """All that this node knows of a topic's schema, its own first."""
         own = self.schemas[topic]
-        return {own.text: (own, self._heads[topic].origin)} | self.conflicts.get(topic, {})
+        return {own.text: (own, self._heads[topic].by)} | self.conflicts.get(topic, {})
 
     def _settle(
         self,
@@ -484,11 +571,11 @@ class Topics:
         epoch: int,
         pool: _Pool,
         sender: Peer | None,
-        retention: Retention | None = None,
+        rule: tuple[Rule, By] | None = None,
     ) -> bool:
         """Sets a topic's schemas at this epoch, this node's own first.
 
-        ``retention`` counts if the topic or its epoch is new. False means that there is no room.
+        ``rule`` counts if the topic or its epoch is new. False means that there is no room.
         """
         known, head = self.schemas.get(topic), self._heads.get(topic)
         first, _ = next(iter(pool.values()))
@@ -497,7 +584,7 @@ class Topics:
             for text, one in sorted(pool.items())
             if not any(other.extends(one[0]) for other, _ in pool.values())
         }
-        own, origin = best.get(first.text) or next(
+        own, by = best.get(first.text) or next(
             one for one in best.values() if one[0].extends(first)
         )
         rivals = dict(list(best.items())[:RIVALS_MAX]) if len(best) > 1 else {}
@@ -512,15 +599,21 @@ class Topics:
         characters = sum(map(len, rivals)) + len(own.text)
         if known is not None:
             characters -= sum(map(len, before)) + len(known.text)
+        # This node itself may have all places.
+        is_other = by.origin not in (self._me, head.by.origin if head is not None else None)
         if (
             len(self.schemas) + (known is None) > TOPICS_MAX
             or self._characters + characters > SCHEMAS_LENGTH_MAX
+            or (is_other and self._by_origin[by.origin] >= TOPICS_AN_ORIGIN)
         ):
             return False
         self._characters += characters
-        self._heads[topic] = _Head(epoch, origin)
-        if retention is not None and (head is None or epoch > head.epoch):
-            self.retentions[topic] = retention
+        if head is not None:
+            self._by_origin[head.by.origin] -= 1
+        self._by_origin[by.origin] += 1
+        self._heads[topic] = _Head(epoch, by)
+        if rule is not None and (head is None or epoch > head.epoch):
+            self._keep(topic, rule)
         if own != known:
             self.schemas[topic] = own
             self.changed.append(topic)
@@ -530,22 +623,34 @@ class Topics:
         self.conflicts.pop(topic, None)
         if rivals:
             self.conflicts[topic] = rivals
-            for text, (_, peer) in rivals.items():
+            for text, (_, its) in rivals.items():
                 if text != own.text and text not in before:
-                    record = SchemaConflict(topic, text, hex_peer(Peer(peer)), own.text)
+                    record = SchemaConflict(topic, text, hex_peer(Peer(its.origin)), own.text)
                     self._out.append(Note(record))
         self._unsaved[topic] = None
         self._tell(topic, sender)
         return True
 
-    def _retain(self, topic: str, retention: Retention, sender: Peer | None) -> bool:
+    def _retain(self, topic: str, rule: tuple[Rule, By], sender: Peer | None) -> bool:
         """Takes a topic's retention. False means that it has another one."""
-        known = self.retentions.get(topic)
+        known = self.rules.get(topic)
         if known is None:
-            self.retentions[topic] = retention
+            self._keep(topic, rule)
             self._unsaved[topic] = None
             self._tell(topic, sender)
-        return known is None or known == retention
+            return True
+        return (known[0].seconds, known[0].bytes) == (rule[0].seconds, rule[0].bytes)
+
+    def _keep(self, topic: str, rule: tuple[Rule, By]) -> None:
+        self.rules[topic] = rule
+        seconds, size = rule[0].seconds, rule[0].bytes
+        limit = self._retention_max
+        if limit is not None and rule[1].origin != self._me:
+            size = min(size, limit.bytes)
+            # Zero is no age at all.
+            ages = [age for age in (seconds, limit.seconds) if age]
+            seconds = min(ages, default=0)
+        self.retentions[topic] = Retention(seconds, size)
 
     def _tell(self, topic: str, sender: Peer | None) -> None:
         """Tells news of this topic to all neighbours but the one that said it."""
@@ -582,24 +687,40 @@ class Topics:
             self._post(peer, neighbour, tuple(map(self._advert, part)))
 
     def _post(self, peer: Peer, neighbour: _Neighbour, adverts: tuple[Advert, ...]) -> None:
-        size = sum(
-            len(advert.topic) + len(advert.schema) + sum(len(text) for text, _ in advert.rivals)
+        certificates: dict[int, bytes] = {}
+        for advert in adverts:
+            certificates |= self._certificates(advert.topic)
+        size = sum(map(len, certificates.values())) + sum(
+            len(advert.topic)
+            + len(advert.schema)
+            + sum(len(rival.schema) for rival in advert.rivals)
             for advert in adverts
         )
         neighbour.parts.append(size)
         neighbour.characters += size
-        self._out.append(Send((peer,), Adverts(adverts)))
+        self._out.append(Send((peer,), Adverts(adverts, tuple(certificates.items()))))
+
+    def _certificates(self, topic: str) -> dict[int, bytes]:
+        """Those of all advertisers of a topic."""
+        said = [by for _, by in self._pool(topic).values()]
+        if topic in self.rules:
+            said.append(self.rules[topic][1])
+        found = {by.origin: self.certificate_of(Peer(by.origin)) or by.certificate for by in said}
+        return {origin: certificate for origin, certificate in found.items() if certificate}
 
     def _advert(self, topic: str) -> Advert:
-        head, rule, text = self._heads[topic], self.retentions.get(topic), self.schemas[topic].text
+        head, rule, text = self._heads[topic], self.rules.get(topic), self.schemas[topic].text
         rivals = self.conflicts.get(topic, {}).items()
         return Advert(
             topic,
             text,
             head.epoch,
-            head.origin,
-            (rule.seconds, rule.bytes) if rule is not None else None,
-            tuple((other, origin) for other, (_, origin) in rivals if other != text),
+            head.by.origin,
+            rule[0] if rule is not None else None,
+            tuple(
+                Rival(other, by.origin, by.signature) for other, (_, by) in rivals if other != text
+            ),
+            head.by.signature,
         )
 
     def _flush(self) -> list[Effect]:
@@ -610,6 +731,10 @@ class Topics:
 def _agree(one: Schema, other: Schema) -> bool:
     """Whether they are the same schema, or one extends the other."""
     return one == other or one.extends(other) or other.extends(one)
+
+
+def _text(rule: Rule) -> str:
+    return Retention(rule.seconds, rule.bytes).text
 
 
 def _shown(text: str) -> str:

@@ -16,6 +16,11 @@ every step these promises must hold. No exception is raised but ``WireError`` of
 ``wake(now)`` the deadline lies ahead. Every message that comes out fits a frame and can be read
 again. The victim's memory stays below a bound.
 
+Every second episode has keys. There the fourth peer is a member whose certificate permits nothing,
+and its link proves its name. It signs some of its messages itself, whichever node they name. The
+honest nodes must believe nothing of it that is not about itself: their views have the records that
+the other nodes have said, their topics stay, and they deliver what honest nodes have published.
+
 One seed and an episode's number replay an episode to the byte.
 """
 
@@ -32,11 +37,12 @@ from typing import Any, get_args
 import msgspec
 from msgspec import Struct, inspect
 
+from gossamer.filters import Event
 from gossamer.machine import Deliver, Effect, LinkState, Message, Micros, Peer, Send, Store
 from gossamer.node import NodeConfig, NodeCore
 from gossamer.node.follow import Wish
 from gossamer.node.retention import Retention
-from gossamer.node.rights import Identity, Rights
+from gossamer.node.topics import Advert, Adverts, Rule, said_schema
 from gossamer.node.wire import (
     AnyMessage,
     Hello,
@@ -51,8 +57,12 @@ from gossamer.node.wire import (
     WireError,
     encode,
 )
+from gossamer.overlay.batch import Batch
 from gossamer.overlay.interest.config import InterestConfig
-from gossamer.overlay.interest.record import topic_hash
+from gossamer.overlay.interest.messages import Gone, Greet, News
+from gossamer.overlay.interest.record import LIFE_MAX, Known, Record, topic_hash
+from gossamer.overlay.proof import ADVERT, FAREWELL, RECORD, UNSIGNED, Proof
+from gossamer.sim.keys import SimulatedKeys
 
 # The number of steps in an episode.
 STEPS = 2_000
@@ -61,6 +71,7 @@ MEMORY_MAX = 1 << 30
 PEERS = (Peer(1), Peer(2), Peer(3))
 ATTACKER = Peer(66)
 TOPIC, SCHEMA = "weather", "city STRING, temp INT"
+KEPT = Retention(3600, 1 << 20)
 TEXTS = (
     "",
     "temp > 10",
@@ -242,13 +253,97 @@ def _wish(rng: Random) -> Wish | None:
     )
 
 
-def _prove(certificate: bytes) -> Identity | None:
-    peer = int.from_bytes(certificate[:8], "big")
-    return (
-        Identity(Peer(peer), "n", peer, 0, 1, ("*",), ("*",), certificate)
-        if len(certificate) == 9
-        else None
-    )
+# The values of honest events.
+CITIES, TEMPS = ("a", "b", None), (7, None, -5)
+
+
+class Truth:
+    """The statements of honest nodes that have keys, and the check that nobody believes others."""
+
+    def __init__(self) -> None:
+        self.keys = SimulatedKeys(1)
+        self._said: dict[Peer, dict[bytes, None]] = {peer: {} for peer in PEERS}
+        rights = self.keys.rights(self.keys.identity(ATTACKER, (), ()))
+        # The attacker's own keys.
+        self._proof: Proof = self.keys.proof(rights)
+        self._certificate = rights.me.certificate
+
+    def hear(self, node: NodeCore) -> None:
+        """A node's record is new, or the same as before."""
+        assert node.interest is not None
+        self._said[node.peer][Known(node.interest.record).said] = None
+
+    def signed(self, message: Message) -> Message:
+        """The message with the attacker's signatures, whichever node it names."""
+        replace, sign = msgspec.structs.replace, self._proof.sign
+        if isinstance(message, Batch):
+            return message.signed(self._proof)
+        if isinstance(message, Adverts):
+            adverts = tuple(
+                replace(one, signature=sign(ADVERT, said_schema(one.topic, one.epoch, one.schema)))
+                for one in message.topics
+            )
+            return replace(message, topics=adverts)
+        if isinstance(message, News):
+            records = tuple(
+                replace(one, signature=sign(RECORD, Known(one).said)) for one in message.records
+            )
+            gone = tuple(
+                replace(one, signature=sign(FAREWELL if one.left else RECORD, one.said))
+                for one in message.gone
+            )
+            return replace(message, records=records, gone=gone)
+        return message
+
+    def lie(self, rng: Random, node: NodeCore) -> Message:
+        """A message with a purpose: the random ones seldom make sense."""
+        assert node.interest is not None
+        peer, number = rng.choice(PEERS), rng.choice((1, 2, 50, 2**40))
+        known = node.interest.view.members.get(peer)
+        record = known.record if known is not None else Record(peer, 256, 1)
+        deed = rng.randrange(4)
+        if deed == 0:
+            row = msgspec.msgpack.encode([["z", 99]])
+            return Batch(TOPIC, peer, 1, number, 1, rng.choice((1, number)), number, 1, row)
+        if deed == 1:
+            origin = rng.choice((peer, ATTACKER))
+            text = rng.choice(("n INT", SCHEMA + ", more INT"))
+            rule = rng.choice((None, Rule(7, 7, 0, origin)))
+            advert = Advert(rng.choice((TOPIC, "new")), text, number % 3, origin, rule)
+            return Adverts((advert,), ((origin, self._certificate),))
+        if deed == 2:
+            changed = {"version": record.version + 1, "address": "elsewhere:1"}
+            return News(records=(msgspec.structs.replace(record, **changed),))
+        return News(gone=(Gone(peer, min(LIFE_MAX, record.life + number - 1), True),))
+
+    def greeting(self) -> Greet:
+        """The attacker introduces itself, as a member does."""
+        record = Record(ATTACKER, 256, 1, certificate=self._certificate)
+        signature = self._proof.sign(RECORD, Known(record).said)
+        return Greet(msgspec.structs.replace(record, signature=signature), 0, 2, True)
+
+    def check(self, node: NodeCore) -> None:
+        assert node.interest is not None
+        for peer, known in node.interest.view.members.items():
+            is_its_own = peer in (node.peer, ATTACKER)
+            if not is_its_own and known.said not in self._said.get(peer, ()):
+                order = known.record.life, known.record.version
+                raise FuzzError(f"node {node.peer} believes of node {peer} the version {order}")
+        for peer, tomb in node.interest.view.tombs.items():
+            if peer != ATTACKER and tomb.gone.left:
+                raise FuzzError(f"node {node.peer} believes a farewell: {tomb.gone!r}")
+        topics = node.topics
+        if {topic: schema.text for topic, schema in topics.schemas.items()} != {TOPIC: SCHEMA}:
+            raise FuzzError(f"node {node.peer} believes of topics: {topics.schemas}")
+        if topics.conflicts or topics.retentions != {TOPIC: KEPT}:
+            raise FuzzError(f"node {node.peer} believes: {topics.conflicts} {topics.retentions}")
+
+    def delivered(self, events: Any) -> None:
+        # Gaps say that events were lost, and name none.
+        for event in (event for event in events if isinstance(event, Event)):
+            is_honest = event["city"] in CITIES and event["temp"] in TEMPS
+            if event.publisher not in PEERS or not is_honest:
+                raise FuzzError(f"delivered, though no honest node has published it: {event!r}")
 
 
 class Fabric:
@@ -261,15 +356,17 @@ class Fabric:
         self.heard: deque[tuple[Peer, bytes]] = deque(maxlen=400)
         self.counts: Counter[str] = Counter()
         self._bus: deque[tuple[Peer, Peer, bytes]] = deque()
+        self.truth = Truth() if keyed else None
         for peer in PEERS:
-            me = _prove(peer.to_bytes(8, "big") + b"!")
-            assert me is not None
+            keys = self.truth.keys if self.truth is not None else None
+            rights = keys.rights(keys.identity(peer)) if keys is not None else None
+            proof = keys.proof(rights) if keys is not None and rights is not None else UNSIGNED
             interest = InterestConfig(k=2, join=() if peer == PEERS[0] else ("one:1",))
             self.nodes[peer] = NodeCore(
                 peer, incarnation=1, rng=Random(rng.getrandbits(32)),
                 config=NodeConfig(interest=interest),
                 address=f"host{peer}:1",
-                rights=Rights(me, _prove, lambda identity: True) if keyed else None,
+                rights=rights, proof=proof,
             )  # fmt: skip
         self.victim = self.nodes[PEERS[0]]
         self.links = [(a, b) for a in PEERS for b in PEERS if a != b]
@@ -278,7 +375,9 @@ class Fabric:
         for a, b in self.links:
             self.do(self.nodes[a], self.nodes[a].link(b, LinkState.UP, self.now))
         self.do(self.victim, self.victim.link(ATTACKER, LinkState.UP, self.now))
-        self.victim.advertise(TOPIC, SCHEMA, self.now, Retention(3600, 1 << 20))
+        if self.truth is not None:
+            self.attack(ATTACKER, self.truth.greeting())
+        self.victim.advertise(TOPIC, SCHEMA, self.now, KEPT)
         self.settle(20)
         for node in self.nodes.values():
             for route in self.victim.routing.planes:
@@ -287,6 +386,9 @@ class Fabric:
 
     def do(self, node: NodeCore, effects: list[Effect]) -> None:
         """Carry out the effects of a node, and check that its messages can travel."""
+        truth = self.truth
+        if truth is not None:
+            truth.hear(node)
         for effect in effects:
             kind = type(effect)
             if kind is Send:
@@ -300,6 +402,8 @@ class Fabric:
                 )
             elif kind is Deliver:
                 self.counts["delivered"] += len(effect.events)  # type: ignore[union-attr]
+                if truth is not None and effect.subscription:  # type: ignore[union-attr]
+                    truth.delivered(effect.events)  # type: ignore[union-attr]
                 node.taken(effect.subscription, len(effect.events), self.now)  # type: ignore[union-attr]
             elif kind is Store:
                 self.do(node, node.stored(effect.token, self.now))  # type: ignore[union-attr]
@@ -334,12 +438,16 @@ class Fabric:
 
     def attack(self, sender: Peer, message: Message) -> None:
         self.counts[type(message).__name__] += 1
+        if self.truth is not None and self.rng.random() < 0.5:
+            message = self.truth.signed(message)
         self.do(self.victim, self.victim.receive(sender, message, self.now))
 
 
 def _step(fabric: Fabric, maker: Maker, rng: Random) -> None:
     deed = rng.random()
-    sender = ATTACKER if rng.random() < 0.8 else rng.choice(PEERS[1:])
+    # Where there are keys, a link proves the name of its peer.
+    is_own = fabric.truth is not None or rng.random() < 0.8
+    sender = ATTACKER if is_own else rng.choice(PEERS[1:])
     if deed < 0.35:
         fabric.attack(sender, maker.message())
     elif deed < 0.65 and fabric.heard:
@@ -358,7 +466,9 @@ def _step(fabric: Fabric, maker: Maker, rng: Random) -> None:
         fabric.attack(sender, _decode(rng.choice(fabric.heard)[1][4:]))
     elif deed < 0.80:
         _command(fabric, rng)
-    elif deed < 0.82:
+    elif deed < 0.85 and fabric.truth is not None:
+        fabric.attack(sender, fabric.truth.lie(rng, fabric.victim))
+    elif deed < 0.87 and rng.random() < 0.4:
         peer = rng.choice((ATTACKER, *PEERS[1:]))
         for state in (
             rng.choice((LinkState.DOWN, LinkState.CUT, LinkState.FULL, LinkState.READY)),
@@ -389,7 +499,7 @@ def _command(fabric: Fabric, rng: Random) -> None:
     if deed < 0.6 and node.window_is_open:
         node.publish(
             TOPIC,
-            {"city": rng.choice(("a", "b", None)), "temp": rng.choice((7, None, -5))},
+            {"city": rng.choice(CITIES), "temp": rng.choice(TEMPS)},
             fabric.now,
         )
     elif deed < 0.8 and len(node.subscriptions) < 12:
@@ -415,7 +525,12 @@ def episode(
         while step + 1 < steps:
             step += 1
             _step(fabric, maker, rng)
+            if fabric.truth is not None:
+                fabric.truth.check(fabric.victim)
         fabric.settle(10)
+        if fabric.truth is not None:
+            for node in fabric.nodes.values():
+                fabric.truth.check(node)
         if counts is not None:
             counts.update(fabric.counts)
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (

@@ -1,4 +1,6 @@
-"""One entry: Figure 2 by hand, the circle, levels that come and go, and messages that cannot be true."""
+"""One entry: Figure 2 by hand, the circle, levels that come and go, and messages that cannot be
+true.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from gossamer.machine import SECOND, Micros
 from gossamer.overlay.skiplist.config import SkipConfig, SkipConfigError
 from gossamer.overlay.skiplist.entry import PROMPTS, Entry, insert
 from gossamer.overlay.skiplist.messages import Item
-from gossamer.overlay.skiplist.position import Position, between, subtract
+from gossamer.overlay.skiplist.position import Position, between
 
 NOW = Micros(0)
 
@@ -56,7 +58,7 @@ def test_k_3_waits_for_the_second_pass() -> None:
 
 
 def test_what_has_gone_around_the_circle_is_dropped() -> None:
-    """Of two entries, neither is its own neighbour of level 1; of three, level 2 would span four."""
+    """No entry is its own neighbour in a list of two, and level 2 of a list of three spans four."""
     two = entry(2)
     assert two.hear(0, items((1, 0), (2, 1)), (), NOW) is None
     assert two.levels == 0
@@ -72,7 +74,8 @@ def test_levels_vanish_when_nothing_renews_them() -> None:
     one.put(0, True, place(2), NOW)
     one.put(1, True, place(3), NOW)
     one.start(NOW)
-    limit = 5 * 2  # periods of level 1
+    # Periods of level 1.
+    limit = 5 * 2
     for second in range(limit + 1):
         one.due(Micros(second * SECOND))
         assert one.rights[1] is not None
@@ -140,13 +143,6 @@ def test_between_on_the_circle() -> None:
     assert not between(a, a, c)
 
 
-def test_intervals() -> None:
-    a, b, c, d = (place(n) for n in range(4))
-    assert subtract([(a, d)], b, c) == [(a, b), (c, d)]
-    assert subtract([(a, b)], b, c) == [(a, b)]
-    assert subtract([(a, d)], a, d) == []
-
-
 def test_insert_keeps_the_list_short_and_single() -> None:
     a, b, c = (place(n) for n in range(3))
     assert insert([a, b], c, 2) == [c, a]
@@ -162,8 +158,10 @@ class TestPrompt:
         assert three.hear(0, items((2, 0), (1, 1)), (), NOW) is None
         three.put(0, False, place(2), NOW)
         assert three.prompts(NOW) == [
-            (0, place(4), items((3, 0), (2, 1))),  # the right neighbour is two away from 2
-            (1, place(1), items((3, 0))),  # and 1 did not know of its neighbour of level 1
+            # The right neighbour is two away from 2.
+            (0, place(4), items((3, 0), (2, 1))),
+            # And 1 did not know of its neighbour of level 1.
+            (1, place(1), items((3, 0))),
         ]
         assert three.prompts(NOW) == [], "told of once"
         three.hear(0, items((2, 0), (1, 1)), (), NOW)

@@ -1,4 +1,6 @@
-"""Whatever peers send, a machine neither raises nor spins, and its tables stay within their bounds."""
+"""Whatever peers send, a machine neither raises nor spins, and its tables stay within their
+bounds.
+"""
 
 from __future__ import annotations
 
@@ -91,11 +93,20 @@ class Nonsense:
         low, high = self.at(), self.at()
         return self.one_of(  # type: ignore[return-value]
             [
-                Gossip(0, self.key(), self.number(4), items, self.some(3), self.number(2) == 1, self.marks()),
-                Beat(0, self.key(), mine, self.at(), self.some() if self.number(2) else None, self.number(2) == 1),
+                Gossip(
+                    0, self.key(), self.number(4), items, self.some(3),
+                    self.number(2) == 1, self.marks(),
+                ),
+                Beat(
+                    0, self.key(), mine, self.at(), self.some() if self.number(2) else None,
+                    self.number(2) == 1,
+                ),
                 Ack(0, self.key(), self.number(5), mine, self.some(3)),
                 Join(0, self.at(), self.number(5), self.key() if self.number(2) else None, bound),
-                Welcome(0, self.key(), mine, self.some(), self.some(), self.some(), 3, True, self.marks()),
+                Welcome(
+                    0, self.key(), mine, self.some(), self.some(), self.some(), 3, True,
+                    self.marks(),
+                ),
                 Leave(0, mine, self.at(), self.some()),
                 Absent(0, mine),
                 Carry(self.group(sender), self.parts(), True),

@@ -1,4 +1,6 @@
-"""The last entry of a list, and who may begin one: an event that is due to an entry finds it, whoever has left before."""
+"""The last entry of a list, and who may begin one: an event that is due to an entry finds it,
+whoever has left before.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +16,16 @@ from gossamer.overlay.skiplist.messages import Absent, Join
 from gossamer.overlay.skiplist.walks import Walked
 from worldnet import Net
 
-NEWCOMER, NEIGHBOUR, LAST = 0, 1, 2  # the last one has the greatest name: it may not begin a list
+# The last one has the greatest name: it may not begin a list.
+NEWCOMER, NEIGHBOUR, LAST = 0, 1, 2
 
 
 class Members(Net):
     """Nodes that know each other as members of the list."""
 
     def __init__(self, nodes: int) -> None:
-        self.members = [Peer(number + 1) for number in range(nodes)]  # of the list
+        # Of the list.
+        self.members = [Peer(number + 1) for number in range(nodes)]
         self.receipts: list[Walked] = []
         super().__init__(start=False, make=self._list)
         for number, peer in enumerate(self.members):

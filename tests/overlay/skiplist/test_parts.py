@@ -191,7 +191,8 @@ class TestLines:
         lines = Lines(ME, lambda peer: f"at-{peer}", hangs_up=True)
         lines.send(OTHER, Absent(0, place(1)), Micros(0))
         lines.opened(OTHER, Micros(1))
-        lines.opened(Peer(3), Micros(1))  # dialled by the other side
+        # Dialled by the other side.
+        lines.opened(Peer(3), Micros(1))
         assert lines.wake(Micros(IDLE + 2))[0] == [Hangup(OTHER)]
 
 
@@ -236,7 +237,8 @@ def test_what_a_peer_may_not_send_does_not_decode() -> None:
     assert decode(encode(good)) == good
     many = Gossip(0, b"m", 0, tuple(Item((bytes([n]), 2), 0) for n in range(17)))
     for bad in (
-        many, Gossip(0, b"m", 64, good.items), Gossip(0, bytes(5_000), 0, good.items), Gossip(0, b"m", 0, ()),
+        many, Gossip(0, b"m", 64, good.items), Gossip(0, bytes(5_000), 0, good.items),
+        Gossip(0, b"m", 0, ()),
         Gossip(0, b"m", 0, (Item((b"a", 2), 16),)), Gossip(0, b"m", -1, good.items),
     ):  # fmt: skip
         with pytest.raises(msgspec.ValidationError):

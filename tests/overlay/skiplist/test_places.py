@@ -1,4 +1,6 @@
-"""Filters to keys: classes that a topic can bear, and at most 256 entries a node, with nothing lost."""
+"""Filters to keys: classes that a topic can bear, and at most 256 entries a node, with nothing
+lost.
+"""
 
 from __future__ import annotations
 

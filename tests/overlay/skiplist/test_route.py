@@ -1,4 +1,6 @@
-"""Where an event goes next: over perfect lists every walk ends, tiles its interval exactly, and takes what is in it."""
+"""Where an event goes next: over perfect lists every walk ends, tiles its interval exactly, and
+takes the events in it.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,8 @@ from hypothesis import strategies as st
 from gossamer.lab.skiplist.model import perfect_entry
 from gossamer.machine import Micros
 from gossamer.overlay.skiplist.config import SkipConfig
-from gossamer.overlay.skiplist.entry import Entry
+from gossamer.overlay.skiplist.entry import Empty, Entry, Forward, Take, Unsure, spread, toward
 from gossamer.overlay.skiplist.position import Position
-from gossamer.overlay.skiplist.route import Empty, Forward, Take, Unsure, spread, toward
 
 
 def perfect_list(count: int, k: int, routing: str = "gossamer") -> dict[Position, Entry]:
@@ -85,7 +86,9 @@ def test_tiles_are_exact_and_everything_in_the_interval_is_taken_once(
 
 
 def test_midpoints_save_hops() -> None:
-    """Issue 4: greedy by comparison gives 4.48 at N = 1000; knowing the midpoints, and the circle, less than 3.7."""
+    """Issue 4: greedy by comparison gives 4.48 at N = 1000; knowing the midpoints, and the circle,
+    less than 3.7.
+    """
     means = {}
     for routing in ("paper", "gossamer"):
         entries = perfect_list(500, 2, routing)
@@ -139,7 +142,9 @@ def test_a_lone_entry_knows_everything() -> None:
 
 
 def test_a_walk_ends_among_links_that_are_all_wrong() -> None:
-    """Bounds shrink with every hop: long links that point anywhere cost hops, never the end of the walk."""
+    """Bounds shrink with every hop: long links that point anywhere cost hops, never the end of the
+    walk.
+    """
     entries = perfect_list(60, 2)
     places = list(entries)
     for number, entry in enumerate(entries.values()):

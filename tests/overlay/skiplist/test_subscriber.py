@@ -1,4 +1,6 @@
-"""A subscription is ready when its entries have joined and every publisher knows its classes; places move without a gap."""
+"""A subscription is ready when its entries have joined and every publisher knows its classes;
+places move without a gap.
+"""
 
 from __future__ import annotations
 

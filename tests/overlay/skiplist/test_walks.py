@@ -28,8 +28,17 @@ from gossamer.overlay.skiplist.messages import (
     SkiplistMessage,
 )
 from gossamer.overlay.skiplist.position import KEY_MAX, Position
-from gossamer.overlay.skiplist.regions import Reached, Region, is_ordered, merged, minus, plus
-from gossamer.overlay.skiplist.walks import PIECES_MAX, REPORT_BYTES, Walked
+from gossamer.overlay.skiplist.walks import (
+    PIECES_MAX,
+    REPORT_BYTES,
+    Reached,
+    Region,
+    Walked,
+    is_ordered,
+    merged,
+    minus,
+    plus,
+)
 
 ME, OTHER, THIRD = Peer(1), Peer(2), Peer(3)
 

@@ -1,8 +1,12 @@
-"""Experiments with the skip list (seed 001) in the simulated world.
+"""The laboratory of the skip list: experiments, measures and models of seed 001.
 
-checkers   one property each                     run        nodes, users, and what is counted
-config     one run as data                       measure    the numbers of `gossamer simulate skiplist`
-workload   filters, events, and the oracle       model      the converged list of a million entries, vectorised
-swarm      everything drawn from a seed          ranges     the two ways to subscribe to ranges, side by side
-directory  who knows which classes are in use, and when
+config      one run as data
+workload    filters, events, and the oracle
+checkers    one property each
+run         nodes and users, and the counting
+measure     the numbers of `gossamer simulate skiplist`
+model       the converged list of a million entries, vectorised
+swarm       everything drawn from a seed
+ranges      the two ways to subscribe to ranges, side by side
+directory   the classes that each node knows of
 """

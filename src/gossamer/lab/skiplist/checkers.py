@@ -1,7 +1,8 @@
 """Checkers of the skip list: one property each, written before the protocol, and able to fail.
 
 circle      level 0 is the sorted circle of all entries, in both directions
-perfection  level l spans exactly k**l entries, for every entry, in both directions; and no other level has a link
+perfection  level l spans exactly k**l entries, for every entry, in both directions; and no other
+            level has a link
 links       no entry has more than 2 * ceil(log_k N) links
 leases      no publisher relies on a gap that has an entry whose join is complete
 """
@@ -27,7 +28,7 @@ class Linked(Protocol):
 
 
 def levels_of(count: int, k: int) -> int:
-    """How many levels a perfect list of so many entries has: those with k**l < count."""
+    """The number of levels of a perfect list of this size: those with k**l < count."""
     levels, span = 0, 1
     while span < count:
         levels, span = levels + 1, span * k
@@ -35,7 +36,8 @@ def levels_of(count: int, k: int) -> int:
 
 
 def link_bound(count: int, k: int) -> int:
-    return 2 * levels_of(count, k)  # levels_of is ceil(log_k N)
+    # levels_of is ceil(log_k N).
+    return 2 * levels_of(count, k)
 
 
 class Circle(Findings):
@@ -50,7 +52,8 @@ class Circle(Findings):
                 link = side[0]
                 if (link.at if link is not None else None) != want:
                     self.fail(
-                        f"entry {number} of {count} has {_show(link)} at its {name}, not {_show_place(want)}"
+                        f"entry {number} of {count} has {_show(link)} at its {name}, "
+                        f"not {_show_place(want)}"
                     )
 
 
@@ -70,7 +73,8 @@ class Perfection(Findings):
                     )
                     if (link.at if link is not None else None) != want:
                         self.fail(
-                            f"entry {number} of {count}, level {level} {name}: {_show(link)}, not {_show_place(want)}"
+                            f"entry {number} of {count}, level {level} {name}: {_show(link)}, "
+                            f"not {_show_place(want)}"
                         )
 
 
@@ -102,7 +106,9 @@ class LeaseValidity(Findings):
 
 
 def link_errors(entries: Sequence[Entry], k: int) -> dict[int, float]:
-    """By level, the mean of |entries spanned - k**l| / k**l; links to who is no longer there are left out."""
+    """By level, the mean of |entries spanned - k**l| / k**l; links to entries that have
+    gone are left out.
+    """
     ordered = sorted(entry.at for entry in entries)
     places = {at: number for number, at in enumerate(ordered)}
     sums: dict[int, list[float]] = {}

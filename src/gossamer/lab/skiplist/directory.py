@@ -1,7 +1,9 @@
-"""Which classes are in use, and when each node gets to know: what the interest plane does for the skip list in a node.
+"""Which classes are in use, and when each node gets to know: what the interest plane does for the
+skip list in a node.
 
-News of a class reaches each node within ``delay``, one sooner and the other later; after it, everybody knows (the barrier). A node
-that starts gets what is known to anybody, as a newcomer gets the whole view.
+News of a class reaches each node within ``delay``, one sooner and the other later; after it,
+everybody knows (the barrier). A node that starts gets all that anybody knows, as a newcomer gets
+the whole view.
 """
 
 from __future__ import annotations
@@ -11,7 +13,8 @@ from collections.abc import Sequence
 from gossamer.filters.place import Class
 from gossamer.machine import Micros
 
-STEPS = 1_009  # of the delay: a prime, so that nodes and classes spread over it
+# Of the delay: a prime, so that nodes and classes spread over it.
+STEPS = 1_009
 
 
 class Directory:
@@ -19,9 +22,8 @@ class Directory:
         self._delay = delay
         self._of_node: dict[int, tuple[Class, ...]] = {}
         self._uses: dict[Class, int] = {}
-        self._since: dict[
-            Class, tuple[Micros, int]
-        ] = {}  # when it was announced, and the how manieth class it is
+        # When it was announced, and the how manieth class it is.
+        self._since: dict[Class, tuple[Micros, int]] = {}
         self._started: dict[int, Micros] = {}
         self._number = 0
 

@@ -1,8 +1,10 @@
-"""The numbers of `gossamer simulate skiplist`: build the list by joins, let it become perfect, then the seed's section 4.
+"""The numbers of `gossamer simulate skiplist`: build the list by joins, let it become perfect,
+then the seed's section 4.
 
-Static: events from random nodes; hops until delivered or discarded, noise per node. Figure 5 (``grow_from``): an event to each
-newcomer as soon as it has its level-0 links. Churn: entries crash and join all the while, events go on, then the time until the
-list is perfect again. Gap load: one publisher whose events match nothing, without and with proxy filters.
+Static: events from random nodes; hops until delivered or discarded, noise per node. Figure 5
+(``grow_from``): an event to each newcomer as soon as it has its level-0 links. Churn: entries
+crash and join all the while, events go on, then the time until the list is perfect again. Gap
+load: one publisher whose events match nothing, without and with proxy filters.
 """
 
 from __future__ import annotations
@@ -27,9 +29,12 @@ from gossamer.sim.world import BreachError, Node
 
 Progress = Callable[[float], None]
 QUIET_PERIODS = 10
-PATHOLOGICAL = 500  # events for one gap
-SETTLE_S = 60.0  # virtual seconds in which every receipt must be complete
-DOWN_S = 10.0  # a crashed node of the churn stays away at least so long
+# Events for one gap.
+PATHOLOGICAL = 500
+# Virtual seconds in which every receipt must be complete.
+SETTLE_S = 60.0
+# A crashed node of the churn stays away at least so long.
+DOWN_S = 10.0
 
 
 class Hops(Struct, frozen=True):
@@ -64,7 +69,8 @@ class Measured(Struct, kw_only=True):
     entries: int
     hops: Hops
     noise: Noise
-    noise_counts: dict[int, int] = {}  # noise events at a peer -> peers
+    # Noise events at a peer -> peers.
+    noise_counts: dict[int, int] = {}
     expected: int = 0
     delivered: int = 0
     missed: int = 0
@@ -73,19 +79,23 @@ class Measured(Struct, kw_only=True):
     levels: int = 0
     links_max: int = 0
     perfect: bool = False
-    converge_periods: float = -1.0  # from the last join to the perfect list
+    # From the last join to the perfect list.
+    converge_periods: float = -1.0
     join_hops: Hops
     bytes_per_entry_period: float = 0.0
     messages_per_entry_period: float = 0.0
-    link_error_by_level: dict[int, float] = {}  # under churn: mean of |span - k**l| / k**l
-    reperfect_periods: float = -1.0  # after the churn has stopped
-    churned: int = 0  # joins and crashes
+    # Under churn: mean of |span - k**l| / k**l.
+    link_error_by_level: dict[int, float] = {}
+    # After the churn has stopped.
+    reperfect_periods: float = -1.0
+    # Joins and crashes.
+    churned: int = 0
     entries_per_range: dict[str, float] = {}
-    compared_per_event: float = 0.0  # filters that an event is compared with on its way, the subscribers' own matching aside
+    # Filters that an event is compared with on its way, the subscribers' own matching aside.
+    compared_per_event: float = 0.0
     hops_per_class: dict[str, float] = {}
-    gap_load: dict[
-        str, float
-    ] = {}  # the hottest peer's share of a pathological publisher's events, before and after
+    # The hottest peer's share of a pathological publisher's events, before and after.
+    gap_load: dict[str, float] = {}
     events: int = 0
     resent: int = 0
     messages: int = 0
@@ -161,7 +171,9 @@ class _Measuring:
         run = self.run
         took = run.until(
             lambda: run.is_perfect() and run.all_joined(), self.setup.seconds_max, self.period,
-            lambda share: self.progress(low + (high - low) * min(1.0, share * self.setup.seconds_max / 120)),
+            lambda share: self.progress(
+                low + (high - low) * min(1.0, share * self.setup.seconds_max / 120)
+            ),
         )  # fmt: skip
         setattr(self.found, field, -1.0 if took is None else took * SECOND / self.period)
 
@@ -224,7 +236,8 @@ class _Measuring:
             setattr(found, field, getattr(run.book, field))
         by_class: dict[str, list[int]] = {}
         for sent in events:
-            for cls, hops in zip(sent.classes, sent.by_class, strict=False):  # no receipt: no hops
+            # No receipt: no hops.
+            for cls, hops in zip(sent.classes, sent.by_class, strict=False):
                 by_class.setdefault(class_text(cls), []).append(hops)
         found.hops_per_class = {
             name: round(sum(hops) / len(hops), 3) for name, hops in sorted(by_class.items())
@@ -256,7 +269,9 @@ class _Measuring:
     # ------------------------------------------------------------------ Figure 5
 
     def _grow(self) -> None:
-        """Newcomers one by one; to each, as soon as its level-0 links are there, an event that it wants."""
+        """Newcomers one by one; to each, as soon as its level-0 links are there, an event that it
+        wants.
+        """
         run, setup = self.run, self.setup
         first, hops = len(run.live()), []
         for index in range(first, setup.nodes):
@@ -289,7 +304,9 @@ class _Measuring:
                 return other
 
     def _wanted_by(self, index: int) -> tuple[Any, ...]:
-        """A row that the first filter of a node matches: its own values (the workload's filters are points here)."""
+        """A row that the first filter of a node matches: its own values (the workload's filters
+        are points here).
+        """
         filter = self.run.workload.filters[index * self.setup.per_node]
         values: dict[int, Any] = {p.attribute: p.values[0] for p in filter.conjunctions[0]}  # type: ignore[union-attr]
         return tuple(values.get(place) for place in range(len(SCHEMA.names)))
@@ -297,7 +314,9 @@ class _Measuring:
     # --------------------------------------------------------------------- churn
 
     def _churn(self) -> None:
-        """So many crash, and as many join, a minute; events go on all the while, from nodes that are up."""
+        """So many crash, and as many join, a minute; events go on all the while, from nodes that
+        are up.
+        """
         run, setup = self.run, self.setup
         clock, rng = run.world.clock, run.rng
         start = int(clock.now)
@@ -355,7 +374,8 @@ def class_text(cls: Class) -> str:
 
 
 def entries_per_range(entries: int) -> dict[str, float]:
-    """What a range costs: entries by kinds and cells, and peers that keep a routing entry in the seed's way.
+    """What a range costs: entries by kinds and cells, and peers that keep a routing entry in the
+    seed's way.
 
     Over ``entries`` evenly spread points; ranges that hold 10 of them, and half of them.
     """
@@ -369,6 +389,7 @@ def entries_per_range(entries: int) -> dict[str, float]:
                 f"value BETWEEN {1_000 * low} AND {1_000 * (low + width) - 1}", schema
             )
             keys += sum(len(placement.keys) for placement in filter.placements())
-            seed += width + 1  # everyone in it, its own entry aside, and the first beyond
+            # Everyone in it, its own entry aside, and the first beyond.
+            seed += width + 1
         found[f"{name}_cells"], found[f"{name}_seed"] = keys / 50, seed / 50
     return found

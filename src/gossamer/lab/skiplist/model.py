@@ -1,9 +1,11 @@
-"""The converged list of a million entries, vectorised: routing over a perfect list, many walks at once (needs NumPy).
+"""The converged list of a million entries, vectorised: routing over a perfect list, many walks at
+once (needs NumPy).
 
-In a perfect list every entry knows the same thing at the same distances, so a walk is a sequence of distances. One real ``Entry``
-is given the links it would have, and its own table of places and midpoints, as distances, decides every step, by the rules of
-route.py. tests/lab/test_skiplist_model.py compares walk by walk with the full simulation. Delivery, time and bytes are not
-modelled: the full simulation is for that.
+In a perfect list every entry knows the same thing at the same distances, so a walk is a sequence
+of distances. One real ``Entry`` is given the links it would have, and its own table of places and
+midpoints, as distances, decides every step, by the rules of entry.py.
+tests/lab/test_skiplist_model.py compares walk by walk with the full simulation. Delivery, time and
+bytes are not modelled: the full simulation is for that.
 """
 
 from __future__ import annotations
@@ -61,7 +63,9 @@ class Model:
         )
 
     def walk(self, sources: Any, targets: Any) -> tuple[Any, Any]:
-        """From entries to doubled places (even: an entry, odd: the gap after it). Returns hops, and visits of each entry."""
+        """From entries to doubled places (even: an entry, odd: the gap after it). Returns hops,
+        and visits of each entry.
+        """
         import numpy as np
 
         around = 2 * self.count
@@ -88,14 +92,15 @@ class Model:
         raise AssertionError("a walk does not end")
 
     def _nearer(self, distance: Any, bound: Any) -> tuple[Any, Any]:
-        """route._nearer, for many walks: the step, and the new bound, both as distances from where the walk is."""
+        """entry._nearer, for many walks: the step, and the new bound, both as distances from where
+        the walk is.
+        """
         import numpy as np
 
         around, points, mids = 2 * self.count, self._points, self._mids
         first = np.searchsorted(points, distance)
-        known = (
-            points[np.minimum(first, len(points) - 1)] == distance
-        )  # the goal itself is a neighbour
+        # The goal itself is a neighbour.
+        known = points[np.minimum(first, len(points) - 1)] == distance
         before, after = points[first - 1], points[first]
         none = bound < 0
         fresh_before = none | (bound >= distance) | (before > bound)
@@ -112,7 +117,9 @@ class Model:
         return np.where(known, distance, step), np.where(known, -1, limit)
 
     def _greedy(self, at: Any, goal: Any) -> Any:
-        """route._greedy: on the line, never past the goal; the circle's links reach across the line's ends."""
+        """entry._greedy: on the line, never past the goal; the circle's links reach across the
+        line's ends.
+        """
         import numpy as np
 
         span = self._points[np.searchsorted(self._points, np.abs(goal - at), side="right") - 1]
@@ -120,7 +127,9 @@ class Model:
 
 
 def measure_model(setup: Setup) -> Measured:
-    """Events from anywhere to anywhere: two in five to an entry, the others to a gap, as in the synthetic workload."""
+    """Events from anywhere to anywhere: two in five to an entry, the others to a gap, as in the
+    synthetic workload.
+    """
     import numpy as np
 
     from gossamer.lab.skiplist.measure import Hops, Measured, Noise, entries_per_range
@@ -131,7 +140,8 @@ def measure_model(setup: Setup) -> Measured:
     matched = rng.random(events) < 0.4
     targets = 2 * rng.integers(0, count, events) + np.where(matched, 0, 1)
     hops, visits = Model(count, setup.k, setup.routing).walk(sources, targets)
-    visits[targets[matched & (hops > 0)] // 2] -= 1  # where it was wanted it is no noise
+    # Where it was wanted it is no noise.
+    visits[targets[matched & (hops > 0)] // 2] -= 1
     digest = hashlib.blake2b(hops.tobytes() + visits.tobytes(), digest_size=16).hexdigest()
     return Measured(
         entries=count,

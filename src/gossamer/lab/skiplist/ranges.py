@@ -1,8 +1,9 @@
-"""Ranges two ways, side by side: kinds and cells (ours), and the seed's routing entries at every peer of the range (3.5).
+"""Ranges two ways, side by side: kinds and cells (ours), and the seed's routing entries at every
+peer of the range (3.5).
 
-One subscription in five is a range over the size, the others are points; narrow ranges hold ten entries, wide ones half of
-them. Each case is run static and under churn, and judged by the oracle: what the seed's way misses under churn is a finding,
-what ours misses is a fault.
+One subscription in five is a range over the size, the others are points; narrow ranges hold ten
+entries, wide ones half of them. Each case is run static and under churn, and judged by the oracle:
+what the seed's way misses under churn is a finding, what ours misses is a fault.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from gossamer.overlay.skiplist.subscriber import Subscriber
 from gossamer.sim.clock import duration
 from gossamer.sim.world import Node
 
-CHURN = 0.1  # of the entries a minute
+# Of the entries a minute.
+CHURN = 0.1
 SETTLE_PERIODS = 12
 EVENTS_MAX = 500
 SPACING = 1_000
@@ -39,8 +41,10 @@ class Compared(Struct, frozen=True):
     ranges: str
     width: str
     churn: float
-    entries_per_range: float  # places of its own
-    kept_per_range: float  # routing entries at other peers
+    # Places of its own.
+    entries_per_range: float
+    # Routing entries at other peers.
+    kept_per_range: float
     bytes_per_entry_period: float
     expected: int
     delivered: int
@@ -71,9 +75,11 @@ def range_workload(setup: Setup, wide: bool) -> Workload:
 
 
 class SeedPlaces(Places):
-    """Plain dictionary order over the size: a point at its value, a range at its low end, with a mark up to its high end.
+    """Plain dictionary order over the size: a point at its value, a range at its low end, with a
+    mark up to its high end.
 
-    Covering and merging, as 3.5 proposes: of one node's ranges those that overlap are one, and points in them need no entry.
+    Covering and merging, as 3.5 proposes: of one node's ranges those that overlap are one, and
+    points in them need no entry.
     """
 
     def add(self, number: int, filter: Filter) -> tuple[list[bytes], list[bytes]]:

@@ -1,8 +1,10 @@
-"""Lists in the simulator: nodes that start, subscriptions that are placed and go, events, and what is counted.
+"""Lists in the simulator: nodes that start, subscriptions that are placed and go, events, and what
+is counted.
 
-Node n has the subscriptions from n * per_node on. Nodes start in waves, each as large as what is there already, so a newcomer
-finds a list with long links. Contacts are drawn from all members, as an interest view would give them. A subscription is in
-force when every entry of it has joined, and ends when its node says goodbye.
+Node n has the subscriptions from n * per_node on. Nodes start in waves, each as large as the
+number of nodes that are there already, so a newcomer finds a list with long links. Contacts are
+drawn from all members, as an interest view would give them. A subscription is in force when every
+entry of it has joined, and ends when its node says goodbye.
 """
 
 from __future__ import annotations
@@ -36,13 +38,17 @@ from gossamer.sim.network import EventId, Packet
 from gossamer.sim.scenario import Scenario, Traffic, address, draw_peers
 from gossamer.sim.world import Node
 
-HEADER = 4  # a frame's length
+# A frame's length.
+HEADER = 4
 WAVE_PERIODS = 2
-VIEW = 0  # where what a node knows of others' classes comes from, all of it together
+# Where what a node knows of others' classes comes from, all of it together.
+VIEW = 0
 
 
 class SkipCodec:
-    """The messages as the wire carries them: msgpack, after a length (``HEADER``) that the simulator counts and does not write."""
+    """The messages as the wire carries them: msgpack, after a length (``HEADER``) that the
+    simulator counts and does not write.
+    """
 
     def __init__(self) -> None:
         self.encode: Callable[[Message], bytes] = msgspec.msgpack.Encoder().encode
@@ -74,12 +80,17 @@ class Sent:
 
     def __init__(self, event: Published, row: Row, wanted: dict[int, None], now: Micros) -> None:
         self.event, self.number, self.row, self.began = event, event.index, row, now
-        self.wanted = wanted  # subscriptions whose filters it passes
-        self.done: Micros | None = None  # when its receipt was complete
+        # Subscriptions whose filters it passes.
+        self.wanted = wanted
+        # When its receipt was complete.
+        self.done: Micros | None = None
         self.matched = self.hops = self.rounds = 0
-        self.took: list[int] = []  # subscriptions
-        self.classes: list[Class] = []  # that it looked in
-        self.by_class: tuple[int, ...] = ()  # hops, in each of them
+        # Subscriptions.
+        self.took: list[int] = []
+        # That it looked in.
+        self.classes: list[Class] = []
+        # Hops, in each of them.
+        self.by_class: tuple[int, ...] = ()
 
 
 _pack, _unpack = msgspec.msgpack.encode, msgspec.msgpack.decode
@@ -100,18 +111,22 @@ class SkipRun(Scenario[Setup]):
         self.book = BareBook(
             self.world, TOPIC, SCHEMA.text, lambda number: self.events[number].wanted
         )
-        self.places: dict[int, Place] = {}  # subscriptions that there are, by number
-        self.subscribers: dict[int, Subscriber] = {}  # of nodes that are up
+        # Subscriptions that there are, by number.
+        self.places: dict[int, Place] = {}
+        # Of nodes that are up.
+        self.subscribers: dict[int, Subscriber] = {}
         # Nodes with an entry whose place is found: those that a view would list.
         self.members: list[Peer] = []
         self.epoch = 0
         self.join_hops: list[int] = []
         self.found: list[Found] = []
-        self._open: dict[tuple[int, int, int], Sent] = {}  # (node, incarnation, sequence)
+        # (node, incarnation, sequence).
+        self._open: dict[tuple[int, int, int], Sent] = {}
         # Of each life of a node: the next number of its events.
         self._next: dict[tuple[int, int], int] = {}
         self._member_at: dict[Peer, int] = {}
-        self._up: dict[int, Micros] = {}  # nodes that are up, and since when
+        # Nodes that are up, and since when.
+        self._up: dict[int, Micros] = {}
         peers = draw_peers(setup.nodes, Random(f"peers {setup.seed}"))
         self._addresses = {peer: address(index) for index, peer in enumerate(peers)}
         for index, peer in enumerate(peers):
@@ -136,7 +151,7 @@ class SkipRun(Scenario[Setup]):
     # ------------------------------------------------------------------------ nodes
 
     def boot_in_waves(self, count: int) -> None:
-        """Nodes 0 .. count - 1, each wave as large as what is there."""
+        """Nodes 0 .. count - 1, each wave as large as all before it."""
         period, clock = duration(self.setup.period), self.world.clock
         at, there, number = int(clock.now), 1, 1
         self.boot(0)
@@ -186,7 +201,9 @@ class SkipRun(Scenario[Setup]):
         self.world.command(node)
 
     def _changed(self, node: Node) -> None:
-        """A node's subscriptions, or their places, have changed: spread its classes, and see which subscriptions are ready."""
+        """A node's subscriptions, or their places, have changed: spread its classes, and see which
+        subscriptions are ready.
+        """
         now, subscriber = self.world.clock.now, self.subscribers[node.index]
         classes = subscriber.announced
         self.directory.announce(node.index, classes, now)
@@ -296,7 +313,7 @@ class SkipRun(Scenario[Setup]):
         return found
 
     def _take(self, node: Node, batch: Batch) -> tuple[int, ...]:
-        """No event comes in other company later: a node that starts again publishes nothing anew."""
+        """No event comes in other company later, because no node publishes anything again."""
         return tuple([self._take_one(node, batch, *row) for row in _unpack(batch.rows)])
 
     def _take_one(self, node: Node, batch: Batch, number: int, *row: Any) -> int:
@@ -338,7 +355,7 @@ class SkipRun(Scenario[Setup]):
                 self.found.append(what)
 
     def judge(self, *, receipts: bool = True) -> list[str]:
-        """What is wrong with the hand-overs; ``receipts``: and with what the receipts say."""
+        """The faults of the hand-overs, and with ``receipts`` also those of the receipts."""
         return self.book.judge(*([Receipts()] if receipts else []))
 
     def is_open(self, sent: Sent) -> bool:
@@ -360,7 +377,8 @@ class SkipRun(Scenario[Setup]):
         if spans and any(
             len(entry.rights) <= top or entry.rights[top] is None for entry in entries
         ):
-            return False  # most of the time the highest level is not there yet
+            # Most of the time the highest level is not there yet.
+            return False
         ordered = sorted(entry.at for entry in entries)
         places = {at: number for number, at in enumerate(ordered)}
         for entry in entries:
@@ -386,7 +404,7 @@ class SkipRun(Scenario[Setup]):
 
 
 class CountedRun(SkipRun):
-    """Counts what arrives, by kind of message. Costs a call for each, so only where it is wanted."""
+    """Counts arrivals by kind of message. That costs a call for each message."""
 
     def __init__(self, setup: Setup, workload: Workload, kind: type[SkipList] = SkipList) -> None:
         self.traffic = Traffic()

@@ -1,8 +1,10 @@
-"""A swarm of skip lists: size, parameters, network, faults, subscriptions and events are all drawn from the seed.
+"""A swarm of skip lists: size, parameters, network, faults, subscriptions and events are all drawn
+from the seed.
 
-While anything may go wrong nothing is handed over twice or unasked for; where faults are only crashes and farewells with sound
-links, no publisher relies on a gap with a complete join in it, and every due event arrives. Then faults stop: the list must become
-perfect in a stated time, every receipt complete, and events that are published then must all arrive.
+While anything may go wrong nothing is handed over twice or unasked for; where faults are only
+crashes and farewells with sound links, no publisher relies on a gap with a complete join in it,
+and every due event arrives. Then faults stop: the list must become perfect in a stated time, every
+receipt complete, and events that are published then must all arrive.
 """
 
 from __future__ import annotations
@@ -29,10 +31,13 @@ from gossamer.sim.faults import (
 from gossamer.sim.swarm import Dice
 
 NODES_MAX = 30
-CALM_S = 600.0  # virtual seconds until the list must be perfect
+# Virtual seconds until the list must be perfect.
+CALM_S = 600.0
 RECEIPTS_S = 120.0
-STEPS_MAX = 10_000_000  # of a seed: more is a storm
-LATE_EVENTS = 20  # published once the list is perfect
+# Of a seed: more is a storm.
+STEPS_MAX = 10_000_000
+# Published once the list is perfect.
+LATE_EVENTS = 20
 
 
 def draw_setup(seed: int) -> Setup:
@@ -64,7 +69,8 @@ def draw_setup(seed: int) -> Setup:
         announce=dice.time(1, 3_000),
         few=1
         if gentle and dice.chance(0.7)
-        else FEW,  # else revocations would never be all that there is
+        # Else revocations would never be all that there is.
+        else FEW,
         pace="prompt" if dice.chance(0.7) else "paper",
         together=dice.between(2, 9) if dice.chance(0.5) else 1,
     )
@@ -101,7 +107,9 @@ def _draw_faults(dice: Dice, gentle: bool) -> tuple[AnyFault, ...]:
 
 
 def is_gentle(setup: Setup) -> bool:
-    """Sound links, and nodes that only crash or leave, one fault at a time: nobody is taken for dead who is not."""
+    """Sound links, and nodes that only crash or leave, one fault at a time: no live node is
+    taken for dead.
+    """
     only = (
         all(isinstance(fault, Crash | Leave) for fault in setup.faults) and len(setup.faults) <= 1
     )
@@ -162,7 +170,9 @@ class Flown(SkipRun):
             self.look_at_leases()
 
     def _rows(self, rows: list[Row], number: int) -> list[Row]:
-        """What is published at once: two rows in turn, so that some walk together and their numbers do not follow each other."""
+        """The rows that are published at once: two in turn, so that some walk together and their
+        numbers do not follow each other.
+        """
         return [rows[(number + turn % 2) % len(rows)] for turn in range(self.setup.together)]
 
     def _calm(self) -> None:

@@ -1,13 +1,16 @@
-"""Filters, events, and who should get what: the seed's section 4, and an oracle that does not use the overlay.
+"""Filters, events, and who should get what: the seed's section 4, and an oracle that does not use
+the overlay.
 
-    synthetic   values of name, type and size drawn alike for filters and events, from a space in which two in five events match
-    trace       a filter for each peer that matches one of the files it shares, and an event for each file drawn from the peers
-                (files.csv.gz, peer_files.csv.gz; or one .csv.gz; "sample" is the shipped one), or a stand-in made from the
-                distributions fitted to them
+    synthetic   values of name, type and size drawn alike for filters and events, from a space in
+                which two in five events match
+    trace       a filter for each peer that matches one of the files it shares, and an event for
+                each file drawn from the peers (files.csv.gz, peer_files.csv.gz; or one .csv.gz;
+                "sample" is the shipped one), or a stand-in made from the distributions fitted to
+                them
     zipf        popular values: names by Zipf's law, for filters and events alike
 
-"mixed" kinds: of ten filters four are points, two BETWEEN, one `size >=`, one `size <=`, one has a wildcard in the middle (name and
-size, any type), one is an IN of two names.
+"mixed" kinds: of ten filters four are points, two BETWEEN, one `size >=`, one `size <=`, one has a
+wildcard in the middle (name and size, any type), one is an IN of two names.
 """
 
 from __future__ import annotations
@@ -30,8 +33,10 @@ from gossamer.sim.config import ConfigError
 TOPIC = "files"
 SCHEMA = Schema.parse("name STRING, type STRING, size BIGINT")
 TYPES = ("dsc", "orig.gz", "orig.xz", "debian.xz", "diff.gz", "asc", "native.xz")
-SAMPLE = "sample"  # as a trace: the one that comes with the package
-SPACE = 2  # points of the synthetic space for each filter
+# As a trace: the one that comes with the package.
+SAMPLE = "sample"
+# Points of the synthetic space for each filter.
+SPACE = 2
 SIZE_MAX = 1 << 30
 
 Row = tuple[Any, ...]
@@ -143,12 +148,12 @@ def _trace(setup: Setup, rng: Random) -> Workload:
 
 
 def check_trace(trace: str) -> None:
-    """Raises ConfigError, with what is needed, where ``_trace`` would."""
+    """Raises ConfigError, with the needed files, where ``_trace`` would."""
     _read(Path(trace), 1, Random(0))
 
 
 def _read(folder: Path, peers: int, rng: Random) -> list[list[Row]]:
-    """The files of so many peers, drawn; peers are used again if there are too few."""
+    """The files of this number of peers, drawn; peers are used again if there are too few."""
     files: dict[str, Row] = {}
     of_peer: dict[str, list[Row]] = {}
     try:
@@ -171,8 +176,9 @@ def _read(folder: Path, peers: int, rng: Random) -> list[list[Row]]:
                 of_peer.setdefault(line["peer_id"], []).append(files[line["file_id"]])
     except (OSError, EOFError, KeyError, ValueError, zlib.error, UnicodeDecodeError) as error:
         raise ConfigError(
-            f"cannot read the trace in {folder}: {error!r}; it needs files.csv.gz (file_id, name, type, size) and "
-            "peer_files.csv.gz (peer_id, file_id); or give one .csv.gz with peer, name, type, size, or 'sample'"
+            f"cannot read the trace in {folder}: {error!r}; it needs files.csv.gz "
+            "(file_id, name, type, size) and peer_files.csv.gz (peer_id, file_id); or give one "
+            ".csv.gz with peer, name, type, size, or 'sample'"
         ) from None
     return _drawn(of_peer, folder, peers, rng)
 
@@ -185,7 +191,9 @@ def _drawn(of_peer: dict[str, list[Row]], folder: Path, peers: int, rng: Random)
 
 
 def _stand_in(peers: int, rng: Random) -> list[list[Row]]:
-    """Files per peer by a power law (alpha 1.65 from 3), popularity by Zipf 0.87; one name in six begins with `lib`."""
+    """Files per peer by a power law (alpha 1.65 from 3), popularity by Zipf 0.87; one name in six
+    begins with `lib`.
+    """
     count = max(10, peers * 8)
     weights = list(accumulate((rank + 1) ** -0.87 for rank in range(count)))
     order = sorted(range(count), key=lambda _: rng.random())
@@ -203,6 +211,8 @@ def _stand_in(peers: int, rng: Random) -> list[list[Row]]:
 def _file(number: int) -> Row:
     rng = Random(f"file {number}")
     word = "".join(chr(97 + int(rng.random() * 26)) for _ in range(3 + int(rng.random() * 8)))
-    name = f"{'lib' if rng.random() < 0.16 else ''}{word}_{number % 10}.{int(rng.random() * 30)}-{1 + int(rng.random() * 4)}"
+    prefix = "lib" if rng.random() < 0.16 else ""
+    version = f"{int(rng.random() * 30)}-{1 + int(rng.random() * 4)}"
+    name = f"{prefix}{word}_{number % 10}.{version}"
     size = int(2_000 * (1 - rng.random()) ** -0.8) % SIZE_MAX
     return name, TYPES[int(rng.random() * len(TYPES))], size

@@ -337,7 +337,9 @@ class Engine:
             return
         wave = life.batches.get((batch.first,))
         past: dict[int, int] | None = None
-        if router.splits and (wave is None or wave.numbers != batch.numbers):
+        if router.splits and (
+            wave.numbers != batch.numbers if wave is not None else batch.count > 1
+        ):
             answer, past = self._in_other_company(life, batch)
             if answer is not None:
                 self._repeated(sender, batch, region, answer(region))
@@ -643,7 +645,7 @@ class Engine:
     def _add(self, life: Life[Wave], batch: Batch, by: int, now: Micros) -> Wave:
         if self._router.splits:
             wave = Wave(batch, life, by, batch.count)
-            for number in wave.events:
+            for number in batch.numbers or range(batch.first, batch.first + batch.count):
                 other = life.batches.get((number,))
                 if other is None:
                     life.add((number,), wave)
@@ -687,7 +689,8 @@ class Engine:
                 for part in branch.parts.values():
                     self.outstanding.close(part)
                 self._end(branch)
-            self._over(wave)
+            if wave.batch is not None:
+                self._over(wave)
         self.batches_by[wave.by] -= 1
         if not self.batches_by[wave.by]:
             del self.batches_by[wave.by]

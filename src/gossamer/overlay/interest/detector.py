@@ -275,8 +275,10 @@ class Detector:
             return
         suspect = self.suspects.get(peer)
         if suspect is None:
-            suspect = self.suspects[peer] = Suspect(claim.life, claim.version, now)
-        suspect.version = max(suspect.version, claim.version)
+            suspect = self.suspects[peer] = Suspect(claim.life, record.version, now)
+        # A claim may name any version. Only a version that the peer has said counts, so its next
+        # one withdraws the suspicion.
+        suspect.version = max(suspect.version, record.version)
         if by not in suspect.by or (claim.reset and by not in suspect.resets):
             suspect.by[by] = None
             if claim.reset:

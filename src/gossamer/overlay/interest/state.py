@@ -201,8 +201,10 @@ class State:
 
         If another answer was just given, this one follows it.
         """
+        # A verdict asks for more than a suspicion, and is the greater word.
+        claim = max(self.owed, claim)
         if now - self._refuted_at < REFUTE_GAP:
-            self.owed = max(self.owed, claim)
+            self.owed = claim
             return
         self._refuted_at, self.owed = now, ""
         if claim == "verdict" or self.own.is_worn:

@@ -1,14 +1,15 @@
-"""GosSkip (seed 001): content filters in dictionary order, linked by gossip into a perfect skip list.
+"""GosSkip (seed 001): content filters in dictionary order, linked by gossip into a perfect skip
+list.
 
 Read ALGORITHM.md first.
 
 position     places in the order, and the circle that they form
-entry        one entry's links, and Figure 2
+entry        one entry's links, Figure 2, and where an event goes next
 messages     the messages
-level0       leaving, failure, repair; joining.py has joins, beside.py what neighbours tell each other
-route        where an event goes next
+level0       leaving, failure and repair
+joining      joins
+beside       messages between neighbours of level 0
 walks        events on their way: the router of the delivery engine
-regions      the intervals of walks, as the engine needs them
 search       look-ups
 leases       empty gaps that publishers may rely on
 marks        the seed's routing entries for ranges

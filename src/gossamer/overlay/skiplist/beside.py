@@ -10,8 +10,8 @@ from gossamer.overlay.skiplist.marks import Marks
 from gossamer.overlay.skiplist.messages import Beat, Gossip, Item
 from gossamer.overlay.skiplist.position import Position
 
-# Beats after which the successors are told again, changed or not: a neighbour that did not agree yet
-# that we are neighbours has taken no notice of what it was told.
+# Beats after which the successors are told again, changed or not. A neighbour that did not agree
+# yet that the two are neighbours has taken no notice of the earlier message.
 TELL_AGAIN = 8
 
 

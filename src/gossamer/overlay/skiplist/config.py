@@ -7,9 +7,13 @@ from msgspec import Struct
 from gossamer.machine import SECOND
 
 K_MAX = 16
-ENTRIES_MAX = 256  # places of one node in one topic; beyond that, coarser ones
-FEW = 64  # members: so small a list may vanish and begin anew while leases of the old one are about (leases.py)
-MOVING_MAX = 2 * ENTRIES_MAX  # entries while new places are joined and old ones not yet withdrawn
+# Places of one node in one topic. Beyond that number a node takes coarser places.
+ENTRIES_MAX = 256
+# Members of a small list. Such a list may vanish and begin anew while there are leases of the old
+# one (leases.py).
+FEW = 64
+# Entries of a node while it joins new places and has not withdrawn the old ones yet.
+MOVING_MAX = 2 * ENTRIES_MAX
 
 
 class SkipConfigError(ValueError):
@@ -17,29 +21,38 @@ class SkipConfigError(ValueError):
 
 
 class SkipConfig(Struct, frozen=True, kw_only=True):
-    k: int = 2  # a link of level l spans k**l entries: more links and fewer messages when small, fewer links when large
-    period: int = SECOND  # the seed's t: level l gossips every t * (l + 1)
-    successors: int = 8  # so many neighbours may die at once
-    silence: int = 3  # periods without a word from a level-0 neighbour, and it counts as gone
-    stale: int = 5  # periods of its level in which no gossip renewed a long link, and it is dropped
-    check: int = 64  # at most so many periods between looks, through some other member, at whether one's place is right; 0: never
-    routing: str = (
-        "gossamer"  # or "paper": greedy by comparison alone, contiguous matches one by one
-    )
-    pace: str = "prompt"  # or "paper": levels come with the periods alone
-    ranges: str = (
-        "cells"  # or "entries": the seed's 3.5, special routing entries at every peer of the range
-    )
-    lease: int = 10 * SECOND  # for how long a publisher may rely on an empty gap; 0: not at all
-    patience: int = (
-        8 * SECOND
-    )  # how long a publisher waits for reports before it asks again for what is missing
+    # A link of level l spans k**l entries: more links and fewer messages when small, fewer links
+    # when large.
+    k: int = 2
+    # The seed calls it t. Level l gossips every t * (l + 1).
+    period: int = SECOND
+    # The number of neighbours that may die at once.
+    successors: int = 8
+    # After this number of periods without a word a level-0 neighbour counts as gone.
+    silence: int = 3
+    # After this number of periods of its level without gossip that renews it a long link is
+    # dropped.
+    stale: int = 5
+    # The most periods between two checks, through some other member, of the place of an entry. 0
+    # means never.
+    check: int = 64
+    # "paper" is greedy by comparison alone, and visits contiguous matches one by one.
+    routing: str = "gossamer"
+    # With "paper" levels come with the periods alone.
+    pace: str = "prompt"
+    # "entries" is section 3.5 of the seed: special routing entries at every peer of the range.
+    ranges: str = "cells"
+    # The time for which a publisher may rely on an empty gap. 0 means not at all.
+    lease: int = 10 * SECOND
+    # The longest silence of a peer that owes a report. It is cut off then.
+    patience: int = 8 * SECOND
     entries_max: int = MOVING_MAX
 
     def __post_init__(self) -> None:
         for name, low, high in (
-            ("k", 2, K_MAX), ("period", 1_000, 3_600 * SECOND), ("successors", 1, 64), ("silence", 2, 100), ("stale", 2, 100),
-            ("check", 0, 1_000_000), ("lease", 0, 3_600 * SECOND), ("patience", 1_000, 3_600 * SECOND),
+            ("k", 2, K_MAX), ("period", 1_000, 3_600 * SECOND), ("successors", 1, 64),
+            ("silence", 2, 100), ("stale", 2, 100), ("check", 0, 1_000_000),
+            ("lease", 0, 3_600 * SECOND), ("patience", 1_000, 3_600 * SECOND),
             ("entries_max", 1, MOVING_MAX),
         ):  # fmt: skip
             value = getattr(self, name)

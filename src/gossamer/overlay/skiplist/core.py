@@ -1,8 +1,8 @@
 """SkipList: one topic's list at one node, sans-IO. The machine that ties the parts together.
 
-``Deliver(0, (what,))`` hands its owner ``Placed`` and ``Joined`` (an entry's join) and ``Found`` (the
-answer to a look-up). Events go to ``arrive``, which says how many subscriptions took them, and the
-receipt of a batch to ``complete``.
+``Deliver(0, (what,))`` hands its owner ``Placed`` and ``Joined`` (an entry's join) and ``Found``
+(the answer to a look-up). Events go to ``arrive``, which says how many subscriptions took them,
+and the receipt of a batch to ``complete``.
 """
 
 from __future__ import annotations
@@ -38,19 +38,28 @@ from gossamer.overlay.skiplist.messages import (
     Told,
     Welcome,
 )
-from gossamer.overlay.skiplist.position import KEY_MAX, Interval, keys_to_interval
+from gossamer.overlay.skiplist.position import KEY_MAX, Interval, cut
 from gossamer.overlay.skiplist.search import Answer, Search
 from gossamer.overlay.skiplist.walks import Walked, Walks
 
-LIVES = 24  # bits below the incarnation: entries in one life
-LOOPS_MAX = 10_000  # messages between a node's own entries in one turn
+# Bits below the incarnation: entries in one life.
+LIVES = 24
+# Messages between a node's own entries in one turn.
+LOOPS_MAX = 10_000
 
 
 def _owned(intervals: Sequence[tuple[bytes, bytes]]) -> list[Interval]:
-    """What walks are to own; nothing is between keys that differ only where no entry's key reaches."""
-    return [
-        (low, high) for low, high in (keys_to_interval(*keys) for keys in intervals) if low < high
-    ]
+    """All positions whose keys are in these intervals of keys.
+
+    Nothing is between keys that differ only where no entry's key reaches.
+    """
+    owned: list[Interval] = []
+    for low, high in intervals:
+        if len(low) > KEY_MAX or len(high) > KEY_MAX:
+            low, high = cut(low), cut(high)
+        if low < high:
+            owned.append(((low, 0), (high, 0)))
+    return owned
 
 
 class SkipListError(Exception):
@@ -75,12 +84,13 @@ class SkipList:
         topic: int = 0,
         hangs_up: bool = False,
     ) -> None:
-        """``arrive``: how many subscriptions of this node take each event of a group, as the engine's
-        ``Arrive``; asked once for each event. ``complete``: the receipt of a batch.
-        ``ask``: what a look-up that has come to an entry is to be told.
-        ``contacts``: members of the list that a newcomer may ask; in a node, those whose interest record says so.
+        """``arrive``: how many subscriptions of this node take each event of a group, as the
+        engine's ``Arrive``; asked once for each event. ``complete``: the receipt of a batch.
+        ``ask``: what a look-up that has come to an entry is to be told. ``contacts``: members
+        of the list that a newcomer may ask; in a node, those whose interest record says so.
         ``epoch``: another number whenever a member is new among at most FEW (leases.py).
-        ``members``: who lives, if the owner knows it better than silence does (host.py); then ``dead`` says who does not.
+        ``members``: the members that live, if the owner knows it better than silence does
+        (host.py). Then ``dead`` tells the list of each that does not.
         """
         self.me, self.config, self.incarnation = me, config, incarnation
         self._lines = Lines(me, address, hangs_up=hangs_up)
@@ -95,14 +105,15 @@ class SkipList:
         self.has_left = False
         self._handlers: dict[type[Message], Callable[[Peer, Any, Micros], None]] = {
             Gossip: self._level0.receive_gossip, Beat: self._level0.receive_beat, Ack: self._ack,
-            Join: self._level0.receive_join, Welcome: self._level0.receive_welcome, Leave: self._level0.receive_leave,
+            Join: self._level0.receive_join, Welcome: self._level0.receive_welcome,
+            Leave: self._level0.receive_leave,
             Absent: self._level0.receive_absent, Revoke: self._revoke, Revoked: self._revoked,
             Carry: self._walks.receive_carry, Report: self._walks.receive_report,
             Busy: self._walks.receive_busy, Ask: self._search.receive_ask,
             Told: self._search.receive_told,
         }  # fmt: skip
 
-    # ---------------------------------------------------------------- what is known
+    # ------------------------------------------------------------------- the tables
 
     @property
     def entries(self) -> dict[bytes, Entry]:
@@ -122,7 +133,10 @@ class SkipList:
 
     @property
     def holds_back(self) -> bool:
-        """Whether unmatched events are held back where a gap is leased (the seed's proxy filters)."""
+        """Whether events that match nothing are held back where a gap is leased.
+
+        The seed calls this proxy filters.
+        """
         return self._walks.holds_back
 
     @holds_back.setter
@@ -150,14 +164,17 @@ class SkipList:
     # -------------------------------------------------------------------- commands
 
     def enter(self, key: bytes, now: Micros, until: bytes | None = None) -> None:
-        """Place an entry. ``until``: with the seed's ranges, it wants every event from ``key`` to that, both included."""
+        """Place an entry. ``until``: with the seed's ranges, it wants every event from ``key`` to
+        that, both included.
+        """
         if key in self.entries:
             raise SkipListError(
                 "this key is entered already: a node's identical filters share one entry"
             )
         if len(self.entries) >= self.config.entries_max:
             raise SkipListError(
-                f"a node places at most {self.config.entries_max} entries in a topic; merge some (places.py)"
+                f"a node places at most {self.config.entries_max} entries in a topic; "
+                "merge some (places.py)"
             )
         if len(key) > KEY_MAX:
             raise SkipListError(f"a key of {len(key)} bytes; at most {KEY_MAX}")
@@ -210,19 +227,18 @@ class SkipList:
     ) -> None:
         """Carry each event of a batch to everything in its intervals of keys, which are disjoint.
 
-        ``pack`` makes the rows of the events at some places of the batch. ``complete`` is called when
-        all of them have arrived.
+        ``pack`` makes the rows of the events at some places of the batch. ``complete`` is called
+        when all of them have arrived.
         """
-        self._walks.publish(batch, [_owned(intervals) for intervals in looks], pack, now)
-
-    def effects(self, now: Micros) -> list[Effect]:
-        """What there is to do after a command."""
-        return self._flush(now)
+        owned: list[list[Interval]] = []
+        for intervals in looks:
+            owned.append(_owned(intervals))
+        self._walks.publish(batch, owned, pack, now)
 
     def took(self, id: Id, counts: Counts, now: Micros) -> list[Effect]:
         """The owner has taken events for which ``arrive`` had said None."""
         self._walks.took(id, counts, now)
-        return self._flush(now)
+        return self.effects(now)
 
     def lookup(
         self, intervals: Sequence[tuple[bytes, bytes]], now: Micros, payload: bytes = b""
@@ -236,7 +252,9 @@ class SkipList:
         return number
 
     def doubt(self, now: Micros) -> None:
-        """There may be another circle, of a part of the fabric that was cut off: look at whether the places are right, soon."""
+        """There may be another circle, of a part of the fabric that was cut off: look at whether
+        the places are right, soon.
+        """
         soon = Micros(now + self.config.period // 2)
         for entry in self.entries.values():
             if entry.is_placed and self.config.check:
@@ -248,7 +266,9 @@ class SkipList:
         self._search.forget(number)
 
     def dead(self, peer: Peer, now: Micros) -> None:
-        """A verdict: this peer is no more, or has begun anew and has none of its old entries, whatever its link says."""
+        """A verdict: this peer is no more, or has begun anew and has none of its old entries,
+        whatever its link says.
+        """
         self._level0.peer_down(peer, now)
         self._host.sooner(now)
 
@@ -262,7 +282,7 @@ class SkipList:
         handler = self._handlers.get(type(message))
         if handler is not None:
             handler(sender, message, now)
-        return self._flush(now)
+        return self.effects(now)
 
     def wake(self, now: Micros) -> list[Effect]:
         self._host.deadline = NEVER
@@ -278,7 +298,7 @@ class SkipList:
         if self.engine.deadline <= now:
             self.engine.wake(now)
         self._search.wake(now)
-        found = self._flush(now)
+        found = self.effects(now)
         deadline = min(self._lines.deadline, self._search.deadline)
         for entry in entries.values():
             if entry.next_at < deadline:
@@ -293,11 +313,11 @@ class SkipList:
             self._lines.closed(peer)
             self._down(peer, now)
         self.engine.link(peer, state, now)
-        return self._flush(now)
+        return self.effects(now)
 
     def refused(self, peer: Peer, message: Message, now: Micros) -> list[Effect]:
         self.engine.refused(peer, message)
-        return self._flush(now)
+        return self.effects(now)
 
     def stored(self, token: Token, now: Micros) -> list[Effect]:
         return []
@@ -317,7 +337,9 @@ class SkipList:
             self._say_clear(entry, now)
 
     def _say_clear(self, entry: Entry, now: Micros) -> None:
-        """Nobody relies on the old gaps any longer: newcomers at both sides are waiting to hear it."""
+        """Nobody relies on the old gaps any longer: newcomers at both sides are waiting to hear
+        it.
+        """
         self._level0.probe(entry, now)
         if entry.lefts[0] is not None:
             self._level0.beat(entry, entry.left, now)
@@ -341,13 +363,13 @@ class SkipList:
             self._say_clear(entry, now)
 
     def _down(self, peer: Peer, now: Micros) -> None:
-        """No line to this peer: what went to it will not be reported on. It may live all the same."""
+        """There is no line to this peer, so it will report on nothing. It may live all the same."""
         if not self._host.lives(peer):
             self._level0.peer_down(peer, now)
         self._search.peer_down(peer, now)
 
-    def _flush(self, now: Micros) -> list[Effect]:
-        """The effects so far; what goes from one entry of this node to another is dealt with on the way."""
+    def effects(self, now: Micros) -> list[Effect]:
+        """The effects so far. Messages between entries of this node are dealt with on the way."""
         loop = self._lines.loop
         if loop:
             for _ in range(LOOPS_MAX):

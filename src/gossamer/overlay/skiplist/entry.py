@@ -1,17 +1,35 @@
 """One entry of the list: its links by level, and the seed's Figure 2, which makes and renews them.
 
-A message of level l goes from neighbour to neighbour of that level: rightward when l is even, leftward when it is odd. An entry
-in it that has been passed on k - 1 times has come k links of level l, so whoever receives it then is k**(l+1) entries away and
-takes it as its neighbour of level l + 1. The receiver tells nobody; but it now gossips at level l + 1 in the opposite
+A message of level l goes from neighbour to neighbour of that level: rightward when l is even,
+leftward when it is odd. An entry in it that has been passed on k - 1 times has come k links of
+level l, so whoever receives it then is k**(l+1) entries away and takes it as its neighbour of
+level l + 1. The receiver tells nobody; but it now gossips at level l + 1 in the opposite
 direction, and the counter 0 in that message makes the link known at the other end (lines 4 to 10).
 
-Prompt pace: when a link comes about, or another one takes its place, the message of that level goes out at once, with what it
-would say at its period, so the levels above come as fast as messages travel. One new entry moves 2 * k**l links of level l by one
-entry each, which routing hardly notices: of links that only move, about MOVES a level are told of at once, whatever the
-list's size, and the rest at the periods. No level sends more than PROMPTS such messages in its period.
+Prompt pace: when a link comes about, or another one takes its place, the message of that level
+goes out at once, with the content that it would have at its period, so the levels above come as
+fast as messages travel. One new entry moves 2 * k**l links of level l by one entry each, which
+routing hardly notices: of links that only move, about MOVES a level are told of at once, whatever
+the list's size, and the rest at the periods. No level sends more than PROMPTS such messages in its
+period.
 
-The circle: an entry that would be carried past its own place has gone around. It is dropped there (``_ordered``), so a level whose
-links would span the whole list never comes about, and one that does so because the list has shrunk is no longer renewed.
+The circle: an entry that would be carried past its own place has gone around. It is dropped there
+(``_ordered``), so a level whose links would span the whole list never comes about, and one that
+does so because the list has shrunk is no longer renewed.
+
+Where an event goes next (section 3.4) is a decision of one entry, from its own knowledge.
+``spread`` cuts the interval that a walk owns into steps:
+
+    Take      this entry is in the interval, and nothing else is up to the end of the tile
+    Empty     there is no entry in this part, and both ends of the gap agree on that
+    Forward   this part belongs to that entry, which knows more
+    Unsure    a neighbour is being replaced, so nobody can say yet, and it is asked again
+
+Routing "gossamer" uses links in both directions, around the circle. Where no known entry is in the
+interval, it lies between two known ones. The middle of that span, where it is known, says which of
+them is nearer, so a walk may overshoot. Where several known entries are in the interval, each gets
+a part of it at once. Routing "paper" is greedy by comparison alone, never past the goal, on a
+line, and visits contiguous matches one by one over level 0.
 """
 
 from __future__ import annotations
@@ -20,39 +38,49 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from random import Random
 
+from msgspec import Struct
+
 from gossamer.machine import NEVER, Micros
 from gossamer.overlay.skiplist.config import SkipConfig
 from gossamer.overlay.skiplist.messages import LEVELS_MAX, Item, Mark
 from gossamer.overlay.skiplist.position import Position, between
 
 _NOTHING: tuple[tuple[Position, ...], int] = ((), 0)
-PROMPTS = 32  # messages of one level, in its period, that do not wait for it
-MOVES = 4  # a link of level l that moves is told of at once with the chance MOVES / k**l
-EXPIRE_EVERY = 4  # periods between looks at which long links are stale
+# Messages of one level, in its period, that do not wait for it.
+PROMPTS = 32
+# A link of level l that moves is told of at once with the chance MOVES / k**l.
+MOVES = 4
+# Periods between looks at which long links are stale.
+EXPIRE_EVERY = 4
 
 
 class Link:
-    """A neighbour of some level, and what is known to lie behind it."""
+    """A neighbour of some level, and the entries that are known to lie behind it."""
 
     __slots__ = ("at", "born", "chain", "guess_until", "heard", "is_free", "sure")
 
     def __init__(self, at: Position, heard: Micros) -> None:
         self.at, self.heard = at, heard
         self.chain: tuple[Position, ...] = ()
-        self.sure = (
-            False  # at level 0: it has this entry as its neighbour too, so nothing is in between
-        )
-        self.born = 0  # at level 0: which of its node's entries it is, as far as it has said; a late farewell may mean another
-        self.guess_until = Micros(0)  # before this it is not sure, whatever it says
-        self.is_free = False  # it has gone, and nobody relies on the gaps that were beside it
+        # At level 0: it has this entry as its neighbour too, so nothing is in between.
+        self.sure = False
+        # At level 0: which of its node's entries it is, as far as it has said; a late farewell may
+        # mean another.
+        self.born = 0
+        # Before this it is not sure, whatever it says.
+        self.guess_until = Micros(0)
+        # It has gone, and nobody relies on the gaps that were beside it.
+        self.is_free = False
 
 
 class Entry:
     __slots__ = (
-        "_acked", "_heard", "_mids", "_points", "_prompted", "_rng", "_rounds", "_soon", "_span", "agreed_at", "answered",
-        "at", "attempts", "born", "check_at", "checks", "cleared_left", "cleared_right", "config", "failed", "follows",
-        "free_left_at", "free_right_at", "fresh", "is_joined", "is_placed", "lefts", "lessees_left", "lessees_right", "lower",
-        "marks", "number", "out", "range", "refused", "refused_twice", "rights", "successors", "times", "told", "waits",
+        "_acked", "_heard", "_mids", "_points", "_prompted", "_rng", "_rounds", "_soon",
+        "_span", "agreed_at", "answered", "at", "attempts", "born", "check_at", "checks",
+        "cleared_left", "cleared_right", "config", "failed", "follows", "free_left_at",
+        "free_right_at", "fresh", "is_joined", "is_placed", "lefts", "lessees_left",
+        "lessees_right", "lower", "marks", "number", "out", "range", "refused", "refused_twice",
+        "rights", "successors", "times", "told", "waits",
     )  # fmt: skip
 
     def __init__(self, at: Position, config: SkipConfig, rng: Random) -> None:
@@ -60,64 +88,65 @@ class Entry:
         self.lefts: list[Link | None] = [None]
         self.rights: list[Link | None] = [None]
         self.out: list[tuple[Item, ...]] = [()]
-        self.times: list[Micros] = [NEVER]  # when each level gossips next
-        self._soon: Micros = NEVER  # the first of them
+        # When each level gossips next.
+        self.times: list[Micros] = [NEVER]
+        # The first of them.
+        self._soon: Micros = NEVER
         self._rounds = 0
-        self.fresh: dict[
-            int, bool
-        ] = {}  # levels whose links have changed since they were told of; True: there was none
-        self._heard: dict[
-            int, tuple[Item, ...]
-        ] = {}  # what came with the last message of a level, to be passed on
-        self._prompted: dict[
-            int, tuple[Micros, int]
-        ] = {}  # by level: messages out of turn since then
+        # Levels whose links have changed since they were told of; True: there was none.
+        self.fresh: dict[int, bool] = {}
+        # What came with the last message of a level, to be passed on.
+        self._heard: dict[int, tuple[Item, ...]] = {}
+        # By level: messages out of turn since then.
+        self._prompted: dict[int, tuple[Micros, int]] = {}
         self._acked: dict[int, tuple[tuple[Position, ...], int]] = {}
         self._points: list[Position] | None = None
         self._mids: list[Position | None] = []
-        self._span = (
-            config.k + 2
-        ) // 2  # links of a level up to the middle of the span to the next level
+        # Links of a level up to the middle of the span to the next level.
+        self._span = (config.k + 2) // 2
         # Level 0 (level0.py).
-        self.is_placed = False  # it has neighbours, or knows that it is alone
-        self.is_joined = (
-            False  # both neighbours know it, and nobody relies on the gap that it came into
-        )
-        self.follows = False  # it came when this node was in the list already
+        # It has neighbours, or knows that it is alone.
+        self.is_placed = False
+        # Both neighbours know it, and nobody relies on the gap that it came into.
+        self.is_joined = False
+        # It came when this node was in the list already.
+        self.follows = False
         self.cleared_left = self.cleared_right = False
-        self.agreed_at: Micros = NEVER  # when both neighbours first knew it
+        # When both neighbours first knew it.
+        self.agreed_at: Micros = NEVER
         self.successors: list[Position] = []
-        self.told: tuple[Position, tuple[Position, ...], int] | None = (
-            None  # whom, which successors, how often since
-        )
-        self.failed: dict[
-            Position, Micros
-        ] = {}  # neighbours that fell silent: not to be taken back at once
-        self.answered: dict[
-            Position, Micros
-        ] = {}  # successors that were asked during a repair, and are there
+        # Whom, which successors, how often since.
+        self.told: tuple[Position, tuple[Position, ...], int] | None = None
+        # Neighbours that fell silent: not to be taken back at once.
+        self.failed: dict[Position, Micros] = {}
+        # Successors that were asked during a repair, and are there.
+        self.answered: dict[Position, Micros] = {}
         self.check_at: Micros = NEVER
-        self.attempts = 0  # to find a place
-        self.born = (
-            0  # counts this node's entries: a key that is left and entered again is another entry
-        )
-        self.refused: dict[int, None] = {}  # members that are not in the list themselves
-        self.refused_twice = False  # those are so already for the second time
-        self.checks = 0  # of it, since it was last in doubt
-        # Leases (leases.py): who relies on the gaps at both sides, and until when; before `free_*_at`, unknown others may.
+        # To find a place.
+        self.attempts = 0
+        # Counts this node's entries: a key that is left and entered again is another entry.
+        self.born = 0
+        # Members that are not in the list themselves.
+        self.refused: dict[int, None] = {}
+        # Those are so already for the second time.
+        self.refused_twice = False
+        # Of it, since it was last in doubt.
+        self.checks = 0
+        # Leases (leases.py): who relies on the gaps at both sides, and until when; before
+        # `free_*_at`, unknown others may.
         self.lessees_left: dict[int, Micros] = {}
         self.lessees_right: dict[int, Micros] = {}
         self.free_left_at = self.free_right_at = Micros(0)
         self.number = 0
-        self.waits: dict[
-            int, tuple[Micros, int]
-        ] = {}  # who has not answered a revocation: until when, of which number
-        self.lower: Micros = NEVER  # when the first of them is outlived
+        # Lessees that have not answered a revocation: until when, and of which number.
+        self.waits: dict[int, tuple[Micros, int]] = {}
+        # When the first of them is outlived.
+        self.lower: Micros = NEVER
         # Marks (marks.py).
-        self.marks: dict[
-            Position, tuple[Mark, Micros]
-        ] = {}  # by owner, and when it was last heard of
-        self.range: Mark | None = None  # its own
+        # By owner, and when it was last heard of.
+        self.marks: dict[Position, tuple[Mark, Micros]] = {}
+        # Its own.
+        self.range: Mark | None = None
 
     # ------------------------------------------------------------------- neighbours
 
@@ -151,7 +180,8 @@ class Entry:
         """This is the neighbour of the level from now on."""
         side = self.rights if rightward else self.lefts
         link = side[level] if level < len(side) else None
-        if link is not None and link.at == at:  # as nearly always
+        # As nearly always.
+        if link is not None and link.at == at:
             link.heard = now
             return link
         while len(self.lefts) <= level:
@@ -159,7 +189,8 @@ class Entry:
             self.lefts.append(None)
             self.rights.append(None)
             self.out.append(())
-            # Together with a heartbeat, drawn which one: an entry wakes once a period, however many levels it has.
+            # Together with a heartbeat, drawn which one: an entry wakes once a period, however many
+            # levels it has.
             beat = self.times[0] if now < self.times[0] < NEVER else now
             self.times.append(
                 Micros(beat + self.config.period * int((number + 1) * self._rng.random()))
@@ -189,7 +220,8 @@ class Entry:
         self, level: int, items: Sequence[Item], chain: tuple[Position, ...], now: Micros
     ) -> str | None:
         """A gossip message of this level. Returns why it cannot be true, if so."""
-        last, leftward = self.config.k - 1, level % 2 == 0  # leftward: the sender is at the left
+        # Leftward: the sender is at the left.
+        last, leftward = self.config.k - 1, level % 2 == 0
         reason = self._misshapen(items)
         if reason:
             return reason
@@ -212,9 +244,8 @@ class Entry:
         if len(self.out) > level:
             heard, self.out[level] = self._heard.get(level, ()), tuple(forward)
             self._heard[level] = self.out[level]
-            if (
-                last > 1 and self.config.pace == "prompt" and heard != self.out[level]
-            ):  # else only a link can be new
+            # Else only a link can be new.
+            if last > 1 and self.config.pace == "prompt" and heard != self.out[level]:
                 self.fresh[level] = self.fresh.get(level, False) or len(heard) < len(forward)
         return None
 
@@ -232,7 +263,9 @@ class Entry:
         return None
 
     def _ordered(self, items: Sequence[Item], leftward: bool) -> list[Item] | None:
-        """The entries that have not gone around the circle; None if they are not in the order in which they were passed on."""
+        """The entries that have not gone around the circle; None if they are not in the order in
+        which they were passed on.
+        """
         at, sender = self.at, items[0].at
         kept, last = [items[0]], sender
         for item in items[1:]:
@@ -240,7 +273,8 @@ class Entry:
             if place == at or (
                 between(sender, place, at) if leftward else between(at, place, sender)
             ):
-                break  # around the circle, and so are all that come after
+                # Around the circle, and so are all that come after.
+                break
             if not (between(at, place, last) if leftward else between(last, place, at)):
                 return None
             kept.append(item)
@@ -276,13 +310,15 @@ class Entry:
         return found
 
     def message(self, level: int) -> tuple[Item, ...]:
-        """Lines 4 to 6: what was received during the last period, and the entry itself."""
+        """Lines 4 to 6: the entries received during the last period, and the entry itself."""
         items = (Item(self.at, 0), *self.out[level])
         self.out[level] = ()
         return items
 
     def prompts(self, now: Micros) -> list[tuple[int, Position, tuple[Item, ...]]]:
-        """As ``due``: of the levels whose links have just changed, those that are not to wait for their period."""
+        """As ``due``: of the levels whose links have just changed, those that are not to wait for
+        their period.
+        """
         fresh, self.fresh = self.fresh, {}
         found: list[tuple[int, Position, tuple[Item, ...]]] = []
         for level, is_new in fresh.items():
@@ -302,7 +338,9 @@ class Entry:
         return found
 
     def present(self, level: int) -> tuple[Item, ...]:
-        """What the message of a level says out of turn: the entry itself and, at the prompt pace, what it has to pass on."""
+        """What the message of a level says out of turn: the entry itself and, at the prompt pace,
+        the entries that it has to pass on.
+        """
         self.fresh.pop(level, None)
         link = (self.lefts if level % 2 == 0 else self.rights)[level]
         if link is None or self.config.pace != "prompt":
@@ -314,7 +352,9 @@ class Entry:
         )
 
     def _expire(self, now: Micros) -> None:
-        """A long link that no gossip renews any longer is dropped: its other end has moved, gone, or the list is too short."""
+        """A long link that no gossip renews any longer is dropped: its other end has moved, gone,
+        or the list is too short.
+        """
         for level, rightward, link in self.links():
             if level and now - link.heard > self.config.stale * self.config.period * (level + 1):
                 self.drop(level, rightward)
@@ -329,8 +369,8 @@ class Entry:
     def behind(self, level: int, rightward: bool) -> tuple[Position, ...]:
         """What a neighbour of this level is told of what lies behind this entry, seen from there.
 
-        For k = 2 the neighbour of the next lower level is the middle of the span that begins here; for a greater k it is
-        some neighbours of the same level away.
+        For k = 2 the neighbour of the next lower level is the middle of the span that begins here;
+        for a greater k it is some neighbours of the same level away.
         """
         side = self.rights if rightward else self.lefts
         if self.config.k == 2:
@@ -340,7 +380,9 @@ class Entry:
         return (link.at, *link.chain)[: self._span - 1] if link is not None else ()
 
     def answer(self, level: int) -> tuple[Position, ...] | None:
-        """The chain to acknowledge a message of a higher level with; None if the sender has had it lately."""
+        """The chain to acknowledge a message of a higher level with; None if the sender has had it
+        lately.
+        """
         chain = self.behind(level, level % 2 == 0)
         told, count = self._acked.get(level, _NOTHING)
         if count % 8 and chain == told:
@@ -369,7 +411,9 @@ class Entry:
             self.chain(0, True, successors[0], tuple(successors[1 : self._span]))
 
     def table(self) -> tuple[list[Position], list[Position | None]]:
-        """All places known, sorted, this entry's included; and for each the middle of the span up to the next, if known."""
+        """All places known, sorted, this entry's included; and for each the middle of the span up
+        to the next, if known.
+        """
         if self._points is None:
             self._points = sorted({self.at, *(link.at for _, _, link in self.links())})
             self._mids = [None] * len(self._points)
@@ -385,11 +429,13 @@ class Entry:
         mid = link.chain[wanted]
         around = between(link.at, mid, self.at) if rightward else between(self.at, mid, link.at)
         if not around:
-            return  # the span reaches past this entry
+            # The span reaches past this entry.
+            return
         arc = bisect_left(self._points, mid)
         if arc < len(self._points) and self._points[arc] == mid:
             return
-        arc -= 1  # -1 is the arc from the last place to the first
+        # -1 is the arc from the last place to the first.
+        arc -= 1
         starts = self._points[arc] if rightward else self._points[(arc + 1) % len(self._points)]
         if self._mids[arc] is None or starts == link.at:
             self._mids[arc] = mid
@@ -405,3 +451,173 @@ class Entry:
 def insert(successors: list[Position], at: Position, most: int) -> list[Position]:
     """The list with one more in front."""
     return [at, *(place for place in successors if place != at)][:most]
+
+
+# ------------------------------------------------------------ where an event goes next
+
+
+class Take(Struct, frozen=True, gc=False):
+    high: Position
+
+
+class Empty(Struct, frozen=True, gc=False):
+    low: Position
+    high: Position
+    # The gap at the right of this entry, else the one at its left.
+    rightward: bool
+    # All of what the walk owned.
+    whole: bool
+
+
+class Forward(Struct, frozen=True, gc=False):
+    to: Position
+    low: Position
+    high: Position
+    bound: Position | None
+
+
+class Unsure(Struct, frozen=True, gc=False):
+    low: Position
+    high: Position
+
+
+Step = Take | Empty | Forward | Unsure
+
+
+def spread(entry: Entry, low: Position, high: Position, bound: Position | None) -> list[Step]:
+    """``bound``: the walk has been there, or knows of it, at the other side of the interval; there
+    is no going back past it.
+    """
+    at = entry.at
+    if low <= at < high:
+        return _inside(entry, low, high)
+    empty = _gap(entry, low, high)
+    if empty is not None:
+        return [empty]
+    if entry.config.routing == "paper":
+        return [Forward(_greedy(entry, low, high), low, high, None)]
+    points, _ = entry.table()
+    first, end = bisect_left(points, low), bisect_left(points, high)
+    if first < end:
+        return _share(points[first:end], low, high)
+    to, other = _nearer(entry, low, bound)
+    return [Forward(to, low, high, other)]
+
+
+def toward(
+    entry: Entry, place: Position, bound: Position | None
+) -> tuple[Position, Position | None] | None:
+    """The next entry on the way to the one at the left of a place, and the new bound; None if this
+    is it.
+    """
+    at, right = entry.at, entry.right
+    if right == at or place in (at, right) or between(at, place, right):
+        return None
+    return _nearer(entry, place, bound)
+
+
+def _nearer(
+    entry: Entry, place: Position, bound: Position | None
+) -> tuple[Position, Position | None]:
+    """Of the two known entries around a place the one that is nearer to it, and the other one as
+    the new bound.
+
+    Every step goes strictly between the last entry and its bound, so a walk ends even while the
+    links are being rebuilt.
+    """
+    at, (points, mids) = entry.at, entry.table()
+    first = bisect_left(points, place)
+    before, after = points[first - 1], points[first % len(points)]
+    # An entry that looks for its own place wants the one before it.
+    if after == place:
+        after = points[(first + 1) % len(points)]
+    # A known entry beyond the bound is no use: neither to go to, nor as the next bound.
+    fresh_before = bound is None or not between(bound, place, at) or between(bound, before, at)
+    fresh_after = bound is None or not between(at, place, bound) or between(at, after, bound)
+    can_before, can_after = fresh_before and before != at, fresh_after and after not in (at, place)
+    mid = mids[first - 1]
+    if can_before and can_after:
+        can_before = mid is None or _is_left(before, place, mid)
+    if can_before:
+        return before, after if fresh_after or after == at else bound
+    if can_after:
+        return after, before if fresh_before or before == at else bound
+    return (entry.right if before == at else entry.left), bound
+
+
+def _is_left(before: Position, place: Position, mid: Position) -> bool:
+    """Whether the place comes before the middle of an arc that begins at ``before``."""
+    if before < mid:
+        return before < place <= mid
+    return place > before or place <= mid
+
+
+def _inside(entry: Entry, low: Position, high: Position) -> list[Step]:
+    at, right, left = entry.at, entry.right, entry.left
+    steps: list[Step] = []
+    points = entry.table()[0] if entry.config.routing == "gossamer" else sorted({at, left, right})
+    here, first, end = bisect_left(points, at), bisect_left(points, low), bisect_left(points, high)
+    after, before = points[here + 1 : end], points[first:here]
+    until = after[0] if after else high
+    steps.append(Take(until) if _sure(entry, rightward=True) else Unsure(at, until))
+    for number, place in enumerate(after):
+        steps.append(
+            Forward(place, place, after[number + 1] if number + 1 < len(after) else high, None)
+        )
+    if before:
+        for number, place in enumerate(before):
+            until = before[number + 1] if number + 1 < len(before) else at
+            steps.append(Forward(place, place if number else low, until, None))
+    elif low < at:
+        sure = _sure(entry, rightward=False)
+        steps.append(Empty(low, at, False, False) if sure else Unsure(low, at))
+    return steps
+
+
+def _sure(entry: Entry, *, rightward: bool) -> bool:
+    link = (entry.rights if rightward else entry.lefts)[0]
+    return link.sure if link is not None else entry.is_placed
+
+
+def _gap(entry: Entry, low: Position, high: Position) -> Empty | Unsure | None:
+    """The interval lies in one of the gaps beside this entry."""
+    at = entry.at
+    for rightward, neighbour in ((True, entry.right), (False, entry.left)):
+        left, right = (at, neighbour) if rightward else (neighbour, at)
+        if left < right:
+            within = left < low and high <= right
+        # The gap between the last and the first; of a lone entry, everything.
+        else:
+            within = left < low or high <= right
+        if within:
+            return (
+                Empty(low, high, rightward, True)
+                if _sure(entry, rightward=rightward)
+                else Unsure(low, high)
+            )
+    return None
+
+
+def _share(places: list[Position], low: Position, high: Position) -> list[Step]:
+    """Each of these entries, all of them in the interval, gets the part from itself to the next;
+    the first also has the part before it.
+    """
+    cuts = [low, *places[1:], high]
+    return [
+        Forward(place, cuts[number], cuts[number + 1], None) for number, place in enumerate(places)
+    ]
+
+
+def _greedy(entry: Entry, low: Position, high: Position) -> Position:
+    """As the seed plainly does: the farthest neighbour that is not past the goal."""
+    at, points = entry.at, entry.table()[0]
+    if at < low:
+        first = bisect_left(points, low)
+        if first < len(points) and points[first] < high:
+            # In the interval: no need to stop before it.
+            return points[first]
+        return points[first - 1] if points[first - 1] > at else entry.right
+    end = bisect_left(points, high)
+    if end and points[end - 1] >= low:
+        return points[end - 1]
+    return points[end] if points[end] < at else entry.left

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Protocol
 
 from gossamer.machine import NEVER, Deliver, Effect, Message, Micros, Note, Peer, Send
 from gossamer.overlay.skiplist.config import SkipConfig
-from gossamer.overlay.skiplist.entry import Entry
+from gossamer.overlay.skiplist.entry import Entry, Forward, Step, spread
 from gossamer.overlay.skiplist.lines import Lines
 from gossamer.overlay.skiplist.messages import Part
 from gossamer.overlay.skiplist.position import Position, between
-from gossamer.overlay.skiplist.route import Forward, Step, spread
 from gossamer.trace import Rejected, hex_peer
 
 # Entries of one node that one walk visits.
@@ -21,13 +20,19 @@ VISITS_MAX = 1_024
 
 
 class Members(Protocol):
-    """What the owner of a list knows of its members (in a node: from the view). Without it, silence and broken lines are deaths."""
+    """What the owner of a list knows of its members (in a node: from the view). Without it,
+    silence and broken lines are deaths.
+    """
 
     def lives(self, peer: Peer) -> bool:
-        """Whether that node is a member of the fabric: then it is waited for, whatever its line does."""
+        """Whether that node is a member of the fabric: then it is waited for, whatever its line
+        does.
+        """
 
     def is_known(self) -> bool:
-        """Whether every member of this list can know by now that this node is one of its ``contacts``."""
+        """Whether every member of this list can know by now that this node is one of its
+        ``contacts``.
+        """
 
 
 class Host:
@@ -52,17 +57,22 @@ class Host:
             contacts,
         )
         self.entries: dict[bytes, Entry] = {}
-        self.births = 0  # entries that this node has had, those of earlier lives included
+        # Entries that this node has had, those of earlier lives included.
+        self.births = 0
         self.out: list[Effect] = []
-        self.deadline: Micros = NEVER  # of the list; may be too early, never too late
+        # Of the list; may be too early, never too late.
+        self.deadline: Micros = NEVER
         self.counters = {
-            "rejected": 0, "joins": 0, "repairs": 0, "revoked": 0, "held": 0, "resent": 0, "absent": 0,
-            "compared": 0,  # places with which events were compared on their way, by binary search
+            "rejected": 0, "joins": 0, "repairs": 0, "revoked": 0, "held": 0, "resent": 0,
+            "absent": 0,
+            # Places with which events were compared on their way, by binary search.
+            "compared": 0,
         }  # fmt: skip
 
     def send(self, to: int, message: Message, now: Micros) -> None:
         up = self.lines.up
-        if to in up:  # the way of nearly all messages
+        # The way of nearly all messages.
+        if to in up:
             up[Peer(to)] = now
             self.out.append(Send((Peer(to),), message))
             return
@@ -96,17 +106,17 @@ class Host:
         if peer in self.lines.up:
             self.lines.up[peer] = now
             return True
-        effects = self.lines.call(peer, now)
-        self.out += effects
+        self.out += self.lines.call(peer, now)
         self.sooner(self.lines.deadline)
         return self.lines.calls(peer)
 
-    def steps(self, part: Part) -> Iterator[tuple[Entry, Step]]:
+    def steps(self, part: Part) -> list[tuple[Entry, Step]]:
         """How a walk through this interval goes on, at all entries of this node that it comes to.
 
         Each of them decides for the part up to the next one, so the walk does not come back here.
         """
         work, visits = self._starts(part), 0
+        found: list[tuple[Entry, Step]] = []
         while work and visits < VISITS_MAX:
             visits += 1
             here, low, high, bound = work.pop()
@@ -117,7 +127,8 @@ class Host:
                     if local is not None and local.is_placed and local is not here:
                         work.append((local, step.low, step.high, step.bound))
                 else:
-                    yield here, step
+                    found.append((here, step))
+        return found
 
     def _starts(self, part: Part) -> list[tuple[Entry, Position, Position, Position | None]]:
         low, high, bound, entries = part.low, part.high, part.bound, self.entries
@@ -129,12 +140,12 @@ class Host:
             return []
         first, end = bisect_left(placed, low), bisect_left(placed, high)
         if first < end:
-            inside = placed[first:end]
-            cuts = [low, *inside[1:], high]
-            return [
-                (entries[at[0]], cuts[place], cuts[place + 1], None)
-                for place, at in enumerate(inside)
-            ]
+            starts: list[tuple[Entry, Position, Position, Position | None]] = []
+            for place in range(first, end):
+                until = placed[place + 1] if place + 1 < end else high
+                starts.append((entries[placed[place][0]], low, until, None))
+                low = until
+            return starts
         before, after = placed[first - 1], placed[end % len(placed)]
         if self.config.routing == "paper":
             return [(entries[(before if first else placed[0])[0]], low, high, None)]
@@ -149,14 +160,16 @@ class Host:
     @property
     def is_placed(self) -> bool:
         """Whether this node has an entry in the list."""
-        return any(entry.is_placed for entry in self.entries.values())
+        return bool(self.entries) and any(entry.is_placed for entry in self.entries.values())
 
     def lives(self, peer: int) -> bool:
         """Known to live: a verdict that no silence outweighs."""
         return self.members is not None and self.members.lives(Peer(peer))
 
     def nearest(self, place: Position) -> Entry | None:
-        """This node's entry from which a walk to the place begins: the last before it, else the last of all."""
+        """This node's entry from which a walk to the place begins: the last before it, else the
+        last of all.
+        """
         placed = [entry for entry in self.entries.values() if entry.is_placed]
         if not placed:
             return None

@@ -1,34 +1,41 @@
 """Joining (section 3.3): an entry looks for its place, and is taken in.
 
-A join walks to the entry at whose right it belongs; that one takes it in at once and answers. It is complete when the right
-neighbour agrees as well and nobody relies on the old gap (leases.py). An old entry sends such a join now and then, through some
-other member: whoever would take it in elsewhere is from another circle, and the two grow together like a zip.
+A join walks to the entry at whose right it belongs; that one takes it in at once and answers. It
+is complete when the right neighbour agrees as well and nobody relies on the old gap (leases.py).
+An old entry sends such a join now and then, through some other member: whoever would take it in
+elsewhere is from another circle, and the two grow together like a zip.
 
-A join goes over several links, and nobody tells a newcomer that one of them broke on the way. So it asks again after a while,
-as does an entry that asks members whether they are in the list.
+A join goes over several links, and nobody tells a newcomer that one of them broke on the way. So
+it asks again after a while, as does an entry that asks members whether they are in the list.
 """
 
 from __future__ import annotations
 
 from gossamer.machine import NEVER, Micros, Peer
 from gossamer.overlay.skiplist.beside import Beside
-from gossamer.overlay.skiplist.entry import Entry
+from gossamer.overlay.skiplist.entry import Entry, toward
 from gossamer.overlay.skiplist.host import Members
 from gossamer.overlay.skiplist.messages import HOPS_MAX, Absent, Join, Welcome
 from gossamer.overlay.skiplist.position import Position, between
-from gossamer.overlay.skiplist.route import toward
 
-CHECKS_SOON = 3  # checks at an eighth, a quarter and half of the time before they come as rarely as configured
+# Checks at an eighth, a quarter and half of the time before they come as rarely as configured.
+CHECKS_SOON = 3
 JOIN_HOPS_MAX = 256
-DETOUR = 16  # hops that a join is charged for when the entry that it was sent to is not there
-CHECK_HOPS = 8  # of a check, and for each level k + 1 more: ample in a list whose long links are there; until then it can wait
-ATTEMPTS_MAX = 8  # joins through contacts that came to nothing, and an entry is on its own until a check succeeds
-ASK_AGAIN = 4  # times a period that members are asked who is in the list
-ASK_MAX = 64  # of them at once
+# Hops that a join is charged for when the entry that it was sent to is not there.
+DETOUR = 16
+# Of a check, and for each level k + 1 more: ample in a list whose long links are there; until then
+# it can wait.
+CHECK_HOPS = 8
+# Joins through contacts that came to nothing, and an entry is on its own until a check succeeds.
+ATTEMPTS_MAX = 8
+# How often members are asked in each period whether they are in the list.
+ASK_AGAIN = 4
+# Of them at once.
+ASK_MAX = 64
 
 
 class Placed:
-    """An entry has found its place, after so many hops; delivered to the owner of the list."""
+    """An entry has found its place, after this number of hops. The owner of the list gets it."""
 
     __slots__ = ("at", "hops")
 
@@ -47,7 +54,9 @@ class Joined:
 
 class Joining(Beside):
     def join(self, entry: Entry, now: Micros) -> None:
-        """Look for the entry's place: from another entry of this node, or through a contact; with neither, it is the first."""
+        """Look for the entry's place: from another entry of this node, or through a contact; with
+        neither, it is the first.
+        """
         host = self._host
         if entry.is_placed:
             self._check_later(entry, now)
@@ -79,16 +88,19 @@ class Joining(Beside):
             self._found(entry, now)
 
     def _ask_around(self, entry: Entry, members: Members, now: Micros) -> None:
-        """Where members are known, only the least of them may begin a list, and only when no other is in it.
+        """Where members are known, only the least of them may begin a list, and only when no other
+        is in it.
 
-        So there is one beginning, though many join at once. Whoever asks is known to those whom it asks (``is_known``), so of two
-        that are not in the list and ask each other the greater waits for the less.
+        So there is one beginning, though many join at once. Whoever asks is known to those whom it
+        asks (``is_known``), so of two that are not in the list and ask each other the greater
+        waits for the less.
         """
         host = self._host
         entry.check_at = Micros(now + host.config.period // ASK_AGAIN + 1)
         host.sooner(entry.check_at)
         if next(iter(host.entries.values())) is not entry or not members.is_known():
-            return  # one of this node's entries is enough to ask
+            # One of this node's entries is enough to ask.
+            return
         others = [int(peer) for peer in host.contacts() if peer != host.me]
         least = min(others, default=None)
         if least is None or host.me < least:
@@ -113,9 +125,11 @@ class Joining(Beside):
             self._begin(entry, others, now)
 
     def _begin(self, entry: Entry, others: list[int], now: Micros) -> None:
-        """All others have said that they are not in the list: begin it, when they have said so twice.
+        """All others have said that they are not in the list: begin it, when they have said so
+        twice.
 
-        Who said so first may have joined a list whose last other member then left, and said so too; that one stays in it.
+        Who said so first may have joined a list whose last other member then left, and said so
+        too; that one stays in it.
         """
         host = self._host
         if others and not entry.refused_twice:
@@ -140,7 +154,8 @@ class Joining(Beside):
     def _found(self, entry: Entry, now: Micros) -> None:
         """Be the first. If there are others after all, the checks will find them."""
         entry.is_placed = True
-        # Publishers have heard of a new member (leases.py, epochs); of a further entry of an old one they have not.
+        # Publishers have heard of a new member (leases.py, epochs); of a further entry of an old
+        # one they have not.
         entry.cleared_left = entry.cleared_right = not entry.follows
         entry.attempts = 0
         entry.refused.clear()
@@ -160,11 +175,13 @@ class Joining(Beside):
         if message.to is not None and entry is None:
             host.send(sender, Absent(host.topic, (message.to, host.me), host.births), now)
         if entry is None or not entry.is_placed or entry.at == place:
-            # From another entry, the bound says nothing: without a price such a walk could go around for ever.
+            # From another entry, the bound says nothing: without a price such a walk could go
+            # around for ever.
             hops, bound = hops + (DETOUR if message.to is not None else 0), None
             entry = self._other(place)
         if hops > JOIN_HOPS_MAX:
-            return  # the newcomer will try again
+            # The newcomer will try again.
+            return
         if entry is None:
             host.send(place[1], Absent(host.topic, (b"", host.me), host.births), now)
             return
@@ -217,13 +234,13 @@ class Joining(Beside):
         )
         clear = self._leases.is_clear(entry, rightward=True, now=now)
         welcome = Welcome(
-            host.topic, place[0], entry.at, tuple(after[: config.successors]), lefts, rights, min(hops, HOPS_MAX), clear,
+            host.topic, place[0], entry.at, tuple(after[: config.successors]), lefts, rights,
+            min(hops, HOPS_MAX), clear,
             self._marks.for_newcomer(entry, place),
         )  # fmt: skip
         if place[1] == host.me:
-            self.receive_welcome(
-                host.me, welcome, now
-            )  # at once: the next of this node's entries may come right behind it
+            # At once: the next of this node's entries may come right behind it.
+            self.receive_welcome(host.me, welcome, now)
         else:
             host.send(place[1], welcome, now)
 
@@ -247,7 +264,8 @@ class Joining(Beside):
             entry.refused_twice = False
             entry.learn(message.lefts, False, now)
             entry.learn(message.rights, True, now)
-            entry.fresh.clear()  # those at the other ends have nearer ones
+            # Those at the other ends have nearer ones.
+            entry.fresh.clear()
             entry.checks = 0
             self._check_later(entry, now)
             host.deliver(Placed(entry.at, message.hops))

@@ -1,20 +1,24 @@
 """Leases of empty gaps: the seed's "proxy filter" (section 3.4), made safe.
 
-A dead end tells the publisher the gap that its event fell into, and the publisher holds back further events for it until
-``lease`` after it *sent* the event: so the granting entry, which counts from later, always outlives the lease. Entries at both
-ends of a gap grant leases for it. When an entry joins into the gap, both revoke what they have granted, and say ``clear`` to
-it once every lessee has answered or its lease has run out; the join is complete only then, so no due event is held back.
+A dead end tells the publisher the gap that its event fell into, and the publisher holds back
+further events for it until ``lease`` after it *sent* the event: so the granting entry, which
+counts from later, always outlives the lease. Entries at both ends of a gap grant leases for it.
+When an entry joins into the gap, both revoke their leases, and say ``clear`` to it once
+every lessee has answered or its lease has run out; the join is complete only then, so no due event
+is held back.
 
-A newcomer passes ``clear`` on only when it has been told so itself: of two that join into one gap each hears it from its own
-side. And no lease lasts longer than ``lease`` after both neighbours have known an entry, so it need not wait longer than that,
-whoever has died meanwhile.
+A newcomer passes ``clear`` on only when it has been told so itself: of two that join into one gap
+each hears it from its own side. And no lease lasts longer than ``lease`` after both neighbours
+have known an entry, so it need not wait longer than that, whoever has died meanwhile.
 
-Lessees of an entry that died are not known to its heir, which says ``clear`` only when any lease must have run out
-(``free_*_at``). A revocation may overtake the report that brings the lease: numbers settle that.
+Lessees of an entry that died are not known to its heir, which says ``clear`` only when any lease
+must have run out (``free_*_at``). A revocation may overtake the report that brings the lease:
+numbers settle that.
 
-Who begins a list anew, because everybody has left or died, has no neighbour to ask, though leases of the old list may be about. So
-a lease holds only within one **epoch**, a number that the owner of the list changes whenever it hears of a new member while
-they are few; a subscription is not ready before every publisher has heard of it.
+Who begins a list anew, because everybody has left or died, has no neighbour to ask, though leases
+of the old list may be about. So a lease holds only within one **epoch**, a number that the owner
+of the list changes whenever it hears of a new member while they are few; a subscription is not
+ready before every publisher has heard of it.
 """
 
 from __future__ import annotations
@@ -25,22 +29,21 @@ from gossamer.overlay.skiplist.host import Host
 from gossamer.overlay.skiplist.messages import Gap, Revoke, Revoked
 from gossamer.overlay.skiplist.position import Position
 
-HELD_MAX = 4_096  # gaps that a publisher remembers
-LESSEES_MAX = 256  # of one gap
+# Gaps that a publisher remembers.
+HELD_MAX = 4_096
+# Of one gap.
+LESSEES_MAX = 256
 
 
 class Leases:
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._held: dict[
-            tuple[Position, bool], tuple[Gap, Micros, int]
-        ] = {}  # by who granted it, and at which side of it
-        self._distrust = Micros(
-            -1
-        )  # leases on events that were sent up to then are not taken: a revocation may be forgotten
-        self._void: dict[
-            Position, tuple[int, Micros]
-        ] = {}  # revoked up to this number; remembered until any such lease is over
+        # The gaps that this node relies on, by the entry that granted the lease and the side of it.
+        self.gaps: dict[tuple[Position, bool], tuple[Gap, Micros, int]] = {}
+        # Leases on events that were sent up to then are not taken: a revocation may be forgotten.
+        self._distrust = Micros(-1)
+        # Revoked up to this number; remembered until any such lease is over.
+        self._void: dict[Position, tuple[int, Micros]] = {}
 
     # -------------------------------------------------------------------- granting
 
@@ -59,7 +62,9 @@ class Leases:
         return Gap(left, right, entry.at, entry.number)
 
     def is_relied_on(self, entry: Entry, now: Micros) -> bool:
-        """Whether somebody may hold a lease of a gap beside this entry, granted by it or by one whose heir it is."""
+        """Whether somebody may hold a lease of a gap beside this entry, granted by it or by one
+        whose heir it is.
+        """
         for lessees in (entry.lessees_left, entry.lessees_right):
             self._prune(lessees, now)
         clear = self.is_clear(entry, rightward=True, now=now) and self.is_clear(
@@ -68,7 +73,7 @@ class Leases:
         return bool(entry.lessees_left or entry.lessees_right) or not clear
 
     def void(self, entry: Entry, rightward: bool, now: Micros) -> None:
-        """The gap at this side has changed: take back what was granted for it."""
+        """The gap at this side has changed: take back the leases of it."""
         lessees = entry.lessees_right if rightward else entry.lessees_left
         self._prune(lessees, now)
         for peer, until in lessees.items():
@@ -90,7 +95,8 @@ class Leases:
     def is_clear(self, entry: Entry, rightward: bool, now: Micros) -> bool:
         """Nobody relies any longer on what the gap at this side was before it changed.
 
-        A newcomer knows that only of gaps from its own time on; of what was before, the neighbour at its other side must say so.
+        A newcomer knows that only of gaps from its own time on; of the time before, the neighbour
+        at its other side must say so.
         """
         if entry.waits:
             self._outlive(entry, now)
@@ -123,7 +129,8 @@ class Leases:
             return None
         waits = entry.waits.get(sender)
         if waits is None or message.number < waits[1]:
-            return None  # the answer to an earlier revocation
+            # The answer to an earlier revocation.
+            return None
         del entry.waits[sender]
         self._outlive(entry, now)
         return entry if not entry.waits else None
@@ -140,16 +147,16 @@ class Leases:
             or (void is not None and gap.number <= void[0])
         ):
             return
-        if len(self._held) >= HELD_MAX:
-            self._held.pop(next(iter(self._held)))
-        self._held[gap.by, gap.left == gap.by] = (gap, until, epoch)
+        if len(self.gaps) >= HELD_MAX:
+            self.gaps.pop(next(iter(self.gaps)))
+        self.gaps[gap.by, gap.left == gap.by] = (gap, until, epoch)
 
     def is_held(self, low: Position, high: Position, now: Micros) -> bool:
         """Whether the interval is known to be empty."""
         present = self._host.epoch()
-        for by, (gap, until, epoch) in list(self._held.items()):
+        for by, (gap, until, epoch) in list(self.gaps.items()):
             if until <= now or epoch != present:
-                del self._held[by]
+                del self.gaps[by]
             elif gap.left < gap.right:
                 if gap.left < low and high <= gap.right:
                     return True
@@ -166,9 +173,9 @@ class Leases:
 
     def _drop(self, by: Position, number: int, now: Micros) -> None:
         for side in (False, True):
-            held = self._held.get((by, side))
+            held = self.gaps.get((by, side))
             if held is not None and held[0].number <= number:
-                del self._held[by, side]
+                del self.gaps[by, side]
         for place in [place for place, (_, until) in self._void.items() if until <= now]:
             del self._void[place]
         if len(self._void) >= HELD_MAX:
@@ -178,6 +185,6 @@ class Leases:
 
     @property
     def held(self) -> list[tuple[Gap, Micros]]:
-        """What is relied on, and until when."""
+        """The gaps that this node relies on, and until when."""
         present = self._host.epoch()
-        return [(gap, until) for gap, until, epoch in self._held.values() if epoch == present]
+        return [(gap, until) for gap, until, epoch in self.gaps.values() if epoch == present]

@@ -1,10 +1,13 @@
 """Level 0: the sorted circle. Leaving, noticing failures and repairing (section 3.3).
 
-Every period an entry's gossip of level 0 goes to its right neighbour and is answered with a ``Beat``: who the neighbour has at its
-left, and the entries that come after it. From that follows all of the upkeep:
+Every period an entry's gossip of level 0 goes to its right neighbour and is answered with a
+``Beat``: who the neighbour has at its left, and the entries that come after it. From that follows
+all of the upkeep:
 
-- somebody nearer is in between: it becomes the right neighbour (a join from the other side, or a circle to be merged);
-- the neighbour has this entry at its left: both ends agree, the gap is *sure*, and only then may an event be said to match
+- somebody nearer is in between: it becomes the right neighbour (a join from the other side, or a
+  circle to be merged);
+- the neighbour has this entry at its left: both ends agree, the gap is *sure*, and only then may an
+  event be said to match
   nothing in it;
 - the neighbour is silent, or its line broke: the next of the successor list takes its place.
 
@@ -20,8 +23,10 @@ from gossamer.overlay.skiplist.messages import Absent, Ack, Beat, Gossip, Item, 
 from gossamer.overlay.skiplist.position import Position, between
 
 FAILED_MAX = 64
-CHECK_DOUBT = 8  # periods after a repair
-GUESS = 3  # periods until a neighbour that was only a guess is believed to be the next
+# Periods after a repair.
+CHECK_DOUBT = 8
+# Periods until a neighbour that was only a guess is believed to be the next.
+GUESS = 3
 
 
 class Level0(Joining):
@@ -40,7 +45,8 @@ class Level0(Joining):
             return
         if not entry.is_placed:
             if not message.level and message.claims and at != entry.at:
-                # From before it lost its place, or the welcome is lost. It may not find back by itself: walks to it end at it.
+                # From before it lost its place, or the welcome is lost. It may not find back by
+                # itself: walks to it end at it.
                 host.send(int(sender), Join(host.topic, entry.at, 0, at[0], None, entry.born), now)
             return
         if message.level:
@@ -59,7 +65,8 @@ class Level0(Joining):
         if left is None or between(left.at, at, entry.at):
             self._set_left(entry, at, now)
         elif left.at != at and (not left.sure or self._is_silent(left, now)):
-            # The old left neighbour is gone. Who relied on the gap at its other side is not known here, unless it has said so.
+            # The old left neighbour is gone. Who relied on the gap at its other side is not known
+            # here, unless it has said so.
             self._set_left(entry, at, now)
             if not left.is_free:
                 entry.free_left_at = Micros(now + host.config.lease)
@@ -70,11 +77,13 @@ class Level0(Joining):
             told = message.clear and not entry.cleared_left
             entry.cleared_left = entry.cleared_left or message.clear
             if told:
-                self.probe(entry, now)  # who joins at the right may be waiting for that
+                # Who joins at the right may be waiting for that.
+                self.probe(entry, now)
             self._hear(sender, entry, message, now)
             if message.marks and self._marks.keep(entry, message.marks, now):
                 self.probe(entry, now)
-            if entry.rights[0] is None:  # two entries: each is the other's neighbour at both sides
+            # Two entries: each is the other's neighbour at both sides.
+            if entry.rights[0] is None:
                 self._set_right(entry, at, now)
                 entry.successors = [at]
                 self.probe(entry, now)
@@ -107,7 +116,8 @@ class Level0(Joining):
                 and message.at in entry.successors
             ):
                 entry.answered[message.at] = now
-            return  # else of an earlier neighbour
+            # Else of an earlier neighbour.
+            return
         link.heard, link.born = now, max(link.born, message.born)
         if message.left == entry.at:
             link.sure = now >= link.guess_until
@@ -120,9 +130,8 @@ class Level0(Joining):
                 before = list(entry.successors)
                 entry.follow(self._in_order(entry, message.at, message.successors))
                 if entry.successors != before and entry.lefts[0] is not None:
-                    self.beat(
-                        entry, entry.left, now
-                    )  # lists of successors fill at once, not by one entry a period
+                    # Lists of successors fill at once, not by one entry a period.
+                    self.beat(entry, entry.left, now)
             self.settle(entry, now)
         elif between(entry.at, message.left, link.at):
             if (
@@ -161,13 +170,17 @@ class Level0(Joining):
             self.settle(entry, now)
 
     def _is_silent(self, link: Link, now: Micros, doubted: bool = False) -> bool:
-        """Whether to give a neighbour up. ``doubted``: it has not agreed, and others behind it have answered."""
+        """Whether to give a neighbour up. ``doubted``: it has not agreed, and others behind it
+        have answered.
+        """
         config = self._host.config
         periods = 1 if doubted else config.silence
         return now - link.heard > periods * config.period and not self._host.lives(link.at[1])
 
     def fail_right(self, entry: Entry, now: Micros) -> None:
-        """The right neighbour is gone: the next of the successor list takes its place, or the first that is known to be there."""
+        """The right neighbour is gone: the next of the successor list takes its place, or the
+        first that is known to be there.
+        """
         host, gone = self._host, entry.right
         host.counters["repairs"] += 1
         if len(entry.failed) >= FAILED_MAX:
@@ -193,11 +206,11 @@ class Level0(Joining):
             known = [number for number, at in enumerate(entry.successors) if at in entry.answered]
             entry.successors = entry.successors[known[0] if known else 0 :]
             link = entry.put(0, True, entry.successors[0], now)
-            if (
-                guesses
-            ):  # others may be in between: time for them to say so, before this gap is called empty
+            # Others may be in between: time for them to say so, before this gap is called empty.
+            if guesses:
                 link.guess_until = Micros(now + GUESS * host.config.period)
-            # Several neighbours may be dead: ask all who may come next, so that the first of those alive is known.
+            # Several neighbours may be dead: ask all who may come next, so that the first of those
+            # alive is known.
             self.probe(entry, now)
             for place in entry.successors[1:]:
                 host.send(
@@ -208,7 +221,8 @@ class Level0(Joining):
                     now,
                 )
         elif entry.lefts[0] is not None and entry.left != gone:
-            entry.put(0, True, entry.left, now)  # around the circle, which is all that is known
+            # Around the circle, which is all that is known.
+            entry.put(0, True, entry.left, now)
             entry.successors = [entry.left]
             self.probe(entry, now)
         else:
@@ -217,8 +231,8 @@ class Level0(Joining):
     def _stay(self, entry: Entry, now: Micros) -> None:
         """The others are gone, and there were no more: it keeps its place.
 
-        To give it up and ask around, as an orphan does, would let somebody begin another list without an entry that events are due
-        to.
+        To give it up and ask around, as an orphan does, would let somebody begin another list
+        without an entry that events are due to.
         """
         host = self._host
         host.counters["repairs"] += 1
@@ -251,7 +265,9 @@ class Level0(Joining):
                 self.fail_right(entry, now)
 
     def _were_all(self, entry: Entry, peer: Peer) -> bool:
-        """Whether all other entries of the circle are that peer's: it is known as a whole, and both ends are agreed on."""
+        """Whether all other entries of the circle are that peer's: it is known as a whole, and
+        both ends are agreed on.
+        """
         left, right = entry.lefts[0], entry.rights[0]
         return (
             left is not None and left.sure and right is not None and right.sure
@@ -262,7 +278,7 @@ class Level0(Joining):
     # --------------------------------------------------------------------- leaving
 
     def leave(self, entry: Entry, now: Micros) -> None:
-        """Politely: neighbours at all levels are told, and who comes next."""
+        """Politely: neighbours at all levels hear of it, and of their next neighbours."""
         host = self._host
         after = tuple(at for at in entry.successors if at[1] != host.me or at[0] in host.entries)
         message = Leave(
@@ -298,7 +314,8 @@ class Level0(Joining):
                 free_left_at, free_right_at = entry.free_left_at, entry.free_right_at
                 others = any(link.at != gone for _, _, link in entry.links())
                 if entry.left == gone and message.left == entry.at and not after and not others:
-                    self._stay(entry, now)  # each was the other's neighbour at both sides
+                    # Each was the other's neighbour at both sides.
+                    self._stay(entry, now)
                     if not message.leased:
                         entry.free_left_at = free_left_at
                 else:
@@ -324,11 +341,11 @@ class Level0(Joining):
                 and entry.attempts > 2
                 and host.me < sender
             ):
-                self._found(entry, now)  # two that have lost everybody: one of them must begin
+                # Two that have lost everybody: one of them must begin.
+                self._found(entry, now)
             elif host.members is None and not entry.is_placed:
-                entry.check_at = min(
-                    entry.check_at, Micros(now + host.config.period // 4 + 1)
-                )  # another contact
+                # Another contact.
+                entry.check_at = min(entry.check_at, Micros(now + host.config.period // 4 + 1))
                 host.sooner(entry.check_at)
             left, right = entry.lefts[0], entry.rights[0]
             if left is not None and left.at == gone and _is_meant(left, message.born):
@@ -342,5 +359,7 @@ class Level0(Joining):
 
 
 def _is_meant(link: Link | None, born: int) -> bool:
-    """Whether a farewell means this neighbour, and not an entry that was there before it. Unknown: yes."""
+    """Whether a farewell means this neighbour, and not an entry that was there before it. Unknown:
+    yes.
+    """
     return link is None or not born or link.born <= born

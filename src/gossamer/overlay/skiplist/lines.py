@@ -1,7 +1,9 @@
-"""Connections to whom an entry must talk. ``Send`` goes over links that are up, so others are dialled first and messages wait.
+"""Connections to whom an entry must talk. ``Send`` goes over links that are up, so others are
+dialled first and messages wait.
 
-What waits is bounded, and does not wait for long: who cannot be reached in ``PATIENCE`` is told of as if its link had broken.
-Lines that nothing has been sent over for ``IDLE`` are closed by the side that dialled, if the owner lets it.
+What waits is bounded, and does not wait for long: who cannot be reached in ``PATIENCE`` is told of
+as if its link had broken. Lines that nothing has been sent over for ``IDLE`` are closed by the
+side that dialled, if the owner lets it.
 """
 
 from __future__ import annotations
@@ -11,7 +13,8 @@ from collections.abc import Callable
 
 from gossamer.machine import NEVER, SECOND, Dial, Effect, Hangup, Message, Micros, Peer, Send
 
-WAITING_MAX = 256  # messages for one peer that is being dialled
+# Messages for one peer that is being dialled.
+WAITING_MAX = 256
 PEERS_WAITING_MAX = 4_096
 PATIENCE = 2 * SECOND
 AGAIN = SECOND // 2
@@ -31,12 +34,15 @@ class Lines:
         self, me: Peer, address: Callable[[Peer], str | None], *, hangs_up: bool = False
     ) -> None:
         self.me = me
-        self.up: dict[Peer, Micros] = {}  # when something was last sent
+        # When something was last sent.
+        self.up: dict[Peer, Micros] = {}
         self.dropped = 0
-        self.loop: deque[Message] = deque()  # from one entry of this node to another
+        # From one entry of this node to another.
+        self.loop: deque[Message] = deque()
         self._address, self._hangs_up = address, hangs_up
         self._waiting: dict[Peer, _Waiting] = {}
-        self._mine: dict[Peer, None] = {}  # dialled from here
+        # Dialled from here.
+        self._mine: dict[Peer, None] = {}
         self._look_at: Micros = NEVER
 
     @property

@@ -1,11 +1,15 @@
-"""Ranges in the seed's own way (section 3.5): special routing entries at every peer of the range. Selectable, for comparison.
+"""Ranges in the seed's own way (section 3.5): special routing entries at every peer of the range.
+Selectable, for comparison.
 
-The subscriber of [v1, v2] joins at v1. Its mark rides rightward on the gossip of level 0; every entry up to v2, and the first one
-beyond, keeps it, and hands an event that falls into the range to the subscriber. Marks are renewed with the gossip and run out
-without it; an unsubscription is passed on at once. Covering and merging, as the seed proposes: of one node's ranges those that
-overlap are merged into one mark, and a mark that is covered by another of the same node is not kept.
+The subscriber of [v1, v2] joins at v1. Its mark rides rightward on the gossip of level 0; every
+entry up to v2, and the first one beyond, keeps it, and hands an event that falls into the range to
+the subscriber. Marks are renewed with the gossip and run out without it; an unsubscription is
+passed on at once. Covering and merging, as the seed proposes: of one node's ranges those that
+overlap are merged into one mark, and a mark that is covered by another of the same node is not
+kept.
 
-The other way (DESIGN.md section 5: kinds and cells) keeps nothing at other peers; `filters/place.py` makes its keys.
+The other way (kinds and cells) keeps nothing at other peers;
+`filters/place.py` makes its keys.
 """
 
 from __future__ import annotations
@@ -18,7 +22,8 @@ from gossamer.overlay.skiplist.host import Host
 from gossamer.overlay.skiplist.messages import MARKS_MAX, Mark
 from gossamer.overlay.skiplist.position import Position
 
-KEPT_PERIODS = 4  # without being renewed
+# Without being renewed.
+KEPT_PERIODS = 4
 
 
 def merge_ranges(ranges: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
@@ -58,7 +63,8 @@ class Marks:
             if mark.owner == entry.at or (known is not None and known[0].version > mark.version):
                 continue
             if mark.low > mark.high or mark.low > entry.at[0]:
-                continue  # not on its way from left to right
+                # Not on its way from left to right.
+                continue
             if known is None and len(entry.marks) >= MARKS_MAX:
                 continue
             if (known is None and not mark.gone) or (

@@ -1,8 +1,9 @@
-"""What travels between the entries of a list. Bounds are checked when a message is decoded: they come from peers.
+"""What travels between the entries of a list. Bounds are checked when a message is decoded: they
+come from peers.
 
-Gossip     Figure 2: entries with their counters, to a neighbour of the level; at level 0 also the heartbeat
-Beat       the answer at level 0: who the answering entry has at its left, and who comes after it
-Ack        the answer at a higher level: what lies behind the answering entry, for the midpoints of far spans
+Gossip     Figure 2: entries with their counters, to a neighbour of the level; also the heartbeat
+Beat       the answer at level 0: the left neighbour of the answering entry, and its successors
+Ack        the answer at a higher level: the entries behind the answering one, for midpoints
 Join       a new entry looks for its place; also an old one, to see whether its place is still right
 Welcome    here it is: left neighbour, successors, and the left neighbour's long links to begin with
 Leave      an entry goes politely
@@ -29,17 +30,24 @@ from gossamer.overlay.skiplist.position import Key, Position, Uint64
 
 LEVELS_MAX = 64
 SUCCESSORS_MAX = 64
-MARKS_MAX = 4_096  # routing entries in one message
+# Routing entries in one message.
+MARKS_MAX = 4_096
 # Intervals that a walk has, and that a report has.
 PARTS_MAX = 4_096
 COVERED_MAX = 4_096
-FOUND_MAX = 4_096  # entries in one answer to a look-up
-FOUND_BYTES_MAX = 1 << 20  # of it, roughly
-TOLD_MAX = 64  # subscriptions of one of them
-TEXT_MAX = 1_024  # characters of a subscription's filter
-HOPS_MAX = 4_096  # few are needed; one by one along a stretch of matches, as the seed has it, many
+# Entries in one answer to a look-up.
+FOUND_MAX = 4_096
+# Of it, roughly.
+FOUND_BYTES_MAX = 1 << 20
+# Subscriptions of one of them.
+TOLD_MAX = 64
+# Characters of a subscription's filter.
+TEXT_MAX = 1_024
+# Few are needed; one by one along a stretch of matches, as the seed has it, many.
+HOPS_MAX = 4_096
 PAYLOAD_MAX = 4 << 20
-NUMBER_MAX = 2**53  # sums stop here, so that a liar cannot make honest reports unreadable
+# Sums stop here, so that a liar cannot make honest reports unreadable.
+NUMBER_MAX = 2**53
 
 Number = Annotated[int, Meta(ge=0, le=NUMBER_MAX)]
 Level = Annotated[int, Meta(ge=0, lt=LEVELS_MAX)]
@@ -51,36 +59,43 @@ Links = Annotated[tuple[Position, ...], Meta(max_length=2 * LEVELS_MAX)]
 
 
 class Item(Struct, frozen=True, array_like=True, gc=False):
-    """An entry in a gossip message. The counter says how many neighbours of the level have passed it on."""
+    """An entry in a gossip message. The counter says how many neighbours of the level have passed
+    it on.
+    """
 
     at: Position
     counter: Annotated[int, Meta(ge=0, lt=K_MAX)]
 
 
 class Mark(Struct, frozen=True, array_like=True, gc=False):
-    """The seed's special routing entry: ``owner`` wants every event with a key from low to high, both included."""
+    """The seed's special routing entry: ``owner`` wants every event with a key from low to high,
+    both included.
+    """
 
     low: Key
     high: Key
     owner: Position
     version: Number
-    gone: bool = False  # unsubscribed: forget it, and pass that on
+    # Unsubscribed: forget it, and pass that on.
+    gone: bool = False
 
 
 class Gossip(Message, frozen=True, array_like=True, tag=70):
     topic: Uint64
-    to: Key  # the receiving entry
+    # The receiving entry.
+    to: Key
     level: Level
-    items: Annotated[
-        tuple[Item, ...], Meta(min_length=1, max_length=K_MAX)
-    ]  # the first is the sender's own, counter 0
+    # The first is the sender's own, counter 0.
+    items: Annotated[tuple[Item, ...], Meta(min_length=1, max_length=K_MAX)]
     chain: Chain = ()
-    clear: bool = (
-        True  # at level 0: nobody relies any longer on the gap that the receiver came into
-    )
+    # At level 0: nobody relies any longer on the gap that the receiver came into.
+    clear: bool = True
     marks: Annotated[tuple[Mark, ...], Meta(max_length=MARKS_MAX)] = ()
-    claims: bool = True  # at level 0: False only asks whether the receiver is there; the sender is not its neighbour
-    born: Number = 0  # at level 0: which of the entries that the sender's node has had, in order; as are the others below
+    # At level 0: False only asks whether the receiver is there; the sender is not its neighbour.
+    claims: bool = True
+    # At level 0: which of the entries that the sender's node has had, in order; as are the others
+    # below.
+    born: Number = 0
 
 
 class Beat(Message, frozen=True, array_like=True, tag=71):
@@ -88,7 +103,8 @@ class Beat(Message, frozen=True, array_like=True, tag=71):
     to: Key
     at: Position
     left: Position
-    successors: Successors | None = None  # None: as before
+    # None: as before.
+    successors: Successors | None = None
     clear: bool = True
     born: Number = 0
 
@@ -105,8 +121,10 @@ class Join(Message, frozen=True, array_like=True, tag=73):
     topic: Uint64
     at: Position
     hops: Hops = 0
-    to: Key | None = None  # None: whichever entry of the receiver is nearest
-    bound: Position | None = None  # the place is between the receiving entry and this
+    # None: whichever entry of the receiver is nearest.
+    to: Key | None = None
+    # The place is between the receiving entry and this.
+    bound: Position | None = None
     born: Number = 0
 
 
@@ -114,8 +132,10 @@ class Welcome(Message, frozen=True, array_like=True, tag=74):
     topic: Uint64
     to: Key
     left: Position
-    successors: Successors  # the first is the right neighbour
-    lefts: Links  # of the left neighbour, by level from 1 on
+    # The first is the right neighbour.
+    successors: Successors
+    # Of the left neighbour, by level from 1 on.
+    lefts: Links
     rights: Links
     hops: Hops
     clear: bool = True
@@ -127,14 +147,16 @@ class Leave(Message, frozen=True, array_like=True, tag=75):
     at: Position
     left: Position
     successors: Successors
-    leased: bool = True  # somebody may still rely on the gaps beside it
+    # Somebody may still rely on the gaps beside it.
+    leased: bool = True
     born: Number = 0
 
 
 class Absent(Message, frozen=True, array_like=True, tag=76):
     topic: Uint64
     at: Position
-    born: Number = 0  # of the last entry that the sender has had: one that is younger is not meant
+    # Of the last entry that the sender has had: one that is younger is not meant.
+    born: Number = 0
 
 
 class Part(Struct, frozen=True, array_like=True, gc=False):
@@ -168,7 +190,9 @@ class Covered(Struct, frozen=True, array_like=True, gc=False):
 
 
 class Gap(Struct, frozen=True, array_like=True, gc=False):
-    """Between these two there is no entry; said by ``by``, which is one of them. The number orders what it says."""
+    """Between these two there is no entry; said by ``by``, which is one of them. The number
+    orders the statements of that entry.
+    """
 
     left: Position
     right: Position
@@ -251,7 +275,8 @@ class Told(Message, frozen=True, array_like=True, tag=96):
 class Revoke(Message, frozen=True, array_like=True, tag=79):
     topic: Uint64
     by: Position
-    number: Number  # every lease by this entry up to this number is void
+    # Every lease by this entry up to this number is void.
+    number: Number
 
 
 class Revoked(Message, frozen=True, array_like=True, tag=80):

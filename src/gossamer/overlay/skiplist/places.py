@@ -1,10 +1,11 @@
 """Filters to keys: the classes in use on a topic, and a node's places in its list.
 
-An event looks once per class (filters/place.py), so a topic has at most 16 of them; filters beyond that take one over fewer
-attributes. Each node announces the classes of its own places; a publisher looks wherever anybody has announced one. A node places
-at most 256 entries in a topic. When its filters would need more, its fullest class gives way to a coarser one, over fewer
-attributes: neighbouring places become one, which covers them, and the node looks at its filters itself. Identical places
-share an entry.
+An event looks once per class (filters/place.py), so a topic has at most 16 of them; filters beyond
+that take one over fewer attributes. Each node announces the classes of its own places; a publisher
+looks wherever anybody has announced one. A node places at most 256 entries in a topic. When its
+filters would need more, its fullest class gives way to a coarser one, over fewer attributes:
+neighbouring places become one, which covers them, and the node looks at its filters itself.
+Identical places share an entry.
 """
 
 from __future__ import annotations
@@ -19,17 +20,21 @@ from gossamer.overlay.skiplist.position import KEY_MAX
 
 CLASSES_MAX = 16
 ALL_OTHERS = -1
-HEARD_MAX = 256  # classes in all: nodes that announce at the same moment may exceed what each alone keeps to
+# Classes in all: nodes that announce at the same moment may exceed what each alone keeps to.
+HEARD_MAX = 256
 
 
 class Classes:
     """The classes of a topic as one node knows them: its own, and what others have announced."""
 
     def __init__(self) -> None:
-        self._uses: dict[Class, int] = {}  # by how many nodes, this one included
-        self._own: dict[Class, bool] = {}  # whether every publisher knows that we use it
+        # By how many nodes, this one included.
+        self._uses: dict[Class, int] = {}
+        # Whether every publisher knows that we use it.
+        self._own: dict[Class, bool] = {}
         self._heard: dict[int, tuple[Class, ...]] = {}
-        self.left_out = 0  # announcements that there was no room for
+        # Announcements that there was no room for.
+        self.left_out = 0
 
     def __iter__(self) -> Iterator[Class]:
         return iter(self._uses)
@@ -46,7 +51,9 @@ class Classes:
         return tuple(self._own)
 
     def hear(self, peer: int, classes: Iterable[Class]) -> None:
-        """That node announces these, and no others any longer. Whether they suit the schema is for the caller to ask."""
+        """That node announces these, and no others any longer. Whether they suit the schema is for
+        the caller to ask.
+        """
         new = tuple(dict.fromkeys(classes))
         before = self._heard.get(peer, ())
         if new == before:
@@ -66,7 +73,9 @@ class Classes:
             self._heard.pop(peer, None)
 
     def announce(self, cls: Class) -> bool:
-        """Use it from now on, if there is room. One place is kept for ALL, which takes every filter."""
+        """Use it from now on, if there is room. One place is kept for ALL, which takes every
+        filter.
+        """
         if cls in self._own:
             return True
         if (
@@ -103,8 +112,12 @@ class Classes:
 
     def intervals(self, row: tuple[Any, ...]) -> list[tuple[Class, bytes, bytes]]:
         """Where an event looks, once for each class."""
-        found = [(cls, event_keys(cls, row)) for cls in self._uses]
-        return [(cls, *keys) for cls, keys in found if keys is not None]
+        found: list[tuple[Class, bytes, bytes]] = []
+        for cls in self._uses:
+            keys = event_keys(cls, row)
+            if keys is not None:
+                found.append((cls, *keys))
+        return found
 
     def _release(self, cls: Class) -> None:
         self._uses[cls] -= 1
@@ -127,13 +140,15 @@ class Places:
     def __init__(self, classes: Classes, most: int = ENTRIES_MAX) -> None:
         self.classes, self._most = classes, most
         self.filters: dict[int, Filter] = {}
-        self.keys: dict[bytes, int] = {}  # and how many placements share each
+        # And how many placements share each.
+        self.keys: dict[bytes, int] = {}
         self.class_of: dict[bytes, Class] = {}
-        self.until: dict[
-            bytes, bytes
-        ] = {}  # with the seed's ranges (marks.py): up to where an entry wants everything
-        self._placed: dict[int, list[bytes]] = {}  # the keys of each filter
-        self._barred: dict[Class, None] = {}  # classes that have given way to coarser ones
+        # With the seed's ranges (marks.py): up to where an entry wants everything.
+        self.until: dict[bytes, bytes] = {}
+        # The keys of each filter.
+        self._placed: dict[int, list[bytes]] = {}
+        # Classes that have given way to coarser ones.
+        self._barred: dict[Class, None] = {}
 
     @property
     def in_use(self) -> tuple[Class, ...]:
@@ -141,7 +156,9 @@ class Places:
         return tuple(dict.fromkeys(self.class_of.values()))
 
     def add(self, number: int, filter: Filter) -> tuple[list[bytes], list[bytes]]:
-        """Returns the keys to enter, and those to withdraw once that is done: if any, other filters have moved, too."""
+        """Returns the keys to enter, and those to withdraw once that is done: if any, other
+        filters have moved, too.
+        """
         before = list(self.keys)
         self.filters[number] = filter
         self._place(number)
@@ -182,9 +199,8 @@ class Places:
             for cls in dict.fromkeys(placement.cls for placement in best)
             if cls not in self._barred
         ]
-        there_is_room = [
-            self.classes.announce(cls) for cls in wanted
-        ]  # all of them, also after one without
+        # All of them, also after one without.
+        there_is_room = [self.classes.announce(cls) for cls in wanted]
         if not all(there_is_room) or any(placement.cls in self._barred for placement in best):
             best = self._placements(
                 filter, [cls for cls in self.classes if cls not in self._barred]
@@ -202,7 +218,8 @@ class Places:
     def _placements(self, filter: Filter, allowed: Sequence[Class] | None) -> tuple[Placement, ...]:
         best = filter.placements(allowed, self._most)
         if any(len(key) > KEY_MAX for placement in best for key in placement.keys):
-            best = filter.placements((), self._most)  # so it is of class ALL, whose key is short
+            # So it is of class ALL, whose key is short.
+            best = filter.placements((), self._most)
         return best
 
     def _forget(self, number: int) -> None:

@@ -1,12 +1,12 @@
 """Places in a topic's dictionary order, and the circle that they form.
 
-A position is (key, peer): identical filters of several nodes are neighbours, ordered by peer. Intervals of positions are
-[low, high). The seed's footnote 3 closes the list to a circle, so that the last entry's right neighbour is the first.
+A position is (key, peer): identical filters of several nodes are neighbours, ordered by peer.
+Intervals of positions are [low, high). The seed's footnote 3 closes the list to a circle, so that
+the last entry's right neighbour is the first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Annotated
 
 from msgspec import Meta
@@ -14,13 +14,16 @@ from msgspec import Meta
 KEY_MAX = 4_096
 
 Key = Annotated[bytes, Meta(max_length=KEY_MAX)]
-Uint64 = Annotated[int, Meta(ge=0)]  # msgpack itself ends at 64 bits
+# Msgpack itself ends at 64 bits.
+Uint64 = Annotated[int, Meta(ge=0)]
 Position = tuple[Key, Uint64]
 Interval = tuple[Position, Position]
 
 
 def between(left: Position, place: Position, right: Position) -> bool:
-    """Whether one comes to the place on the way from left, rightward, before right. From a place around to itself is all else."""
+    """Whether one comes to the place on the way from left, rightward, before right. From a place
+    around to itself is all else.
+    """
     if left < right:
         return left < place < right
     return place > left or place < right
@@ -32,25 +35,10 @@ def beyond(key: bytes) -> bytes:
     return kept[:-1] + bytes((kept[-1] + 1,)) if kept else key
 
 
-def keys_to_interval(low: bytes, high: bytes) -> Interval:
-    """All positions whose key is in [low, high). No entry's key is longer than KEY_MAX, so no end need be."""
-    return (_cut(low), 0), (_cut(high), 0)
+def cut(end: bytes) -> bytes:
+    """An end of an interval of keys, no longer than a key may be.
 
-
-def _cut(end: bytes) -> bytes:
-    """The same entries are beyond it: one whose key is its beginning is not, and none can be longer than that."""
+    The same entries are beyond it: an entry whose key is its beginning is not, and no entry's key
+    can be longer than that.
+    """
     return end if len(end) <= KEY_MAX else beyond(end[:KEY_MAX])
-
-
-def subtract(parts: Iterable[Interval], low: Position, high: Position) -> list[Interval]:
-    """What is left of disjoint intervals without [low, high)."""
-    left: list[Interval] = []
-    for start, end in parts:
-        if high <= start or end <= low:
-            left.append((start, end))
-            continue
-        if start < low:
-            left.append((start, low))
-        if high < end:
-            left.append((high, end))
-    return left

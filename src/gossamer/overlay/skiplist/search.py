@@ -1,8 +1,9 @@
 """Look-ups (section 5): which entries are there, and which subscriptions at them want this event?
 
-The node that asks goes from node to node by itself: each one answers for what it knows and says which
-nodes know more. So nobody else keeps anything of a look-up, and nothing is handed over. A part without
-an answer is asked for again after a while, until the owner forgets the question.
+The node that asks goes from node to node by itself: each one answers for the part that it knows
+and says which nodes know more. So nobody else keeps anything of a look-up, and nothing is handed
+over. A part without an answer is asked for again after a while, until the owner forgets the
+question.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from gossamer.machine import NEVER, SECOND, Micros, Peer
+from gossamer.overlay.skiplist.entry import Empty, Forward, Take
 from gossamer.overlay.skiplist.host import Host
 from gossamer.overlay.skiplist.messages import (
     FOUND_BYTES_MAX,
@@ -29,10 +31,9 @@ from gossamer.overlay.skiplist.messages import (
     Told,
 )
 from gossamer.overlay.skiplist.position import Interval, Position
-from gossamer.overlay.skiplist.regions import is_ordered, merged, within, without
-from gossamer.overlay.skiplist.route import Empty, Forward, Take
+from gossamer.overlay.skiplist.walks import is_ordered, merged, within, without
 
-# The pause before what is missing is asked for again.
+# The pause before the node asks again for the missing parts.
 AGAIN = Micros(SECOND // 4)
 # Questions to other nodes that one look-up has open.
 OPEN_MAX = 1_024
@@ -84,7 +85,7 @@ class Hits:
         self.add(Hit(at, tuple((number, text[:TEXT_MAX]) for number, text in told[:TOLD_MAX])))
 
     def extend(self, hits: Sequence[Hit], left_off: int) -> None:
-        # What is added here, one by one, still fits a message.
+        # A number that is added here, one by one, still fits a message.
         self.left_off = min(self.left_off + left_off, NUMBER_MAX // 2)
         for hit in hits:
             self.add(hit)
@@ -151,7 +152,7 @@ class Search:
         self._questions.pop(number, None)
 
     def _begin(self, question: _Question, now: Micros) -> None:
-        """Ask for what is missing."""
+        """Asks for the missing parts."""
         question.again_at = NEVER
         host, parts = self._host, tuple([Part(one.low, one.high) for one in question.missing])
         if host.is_placed:

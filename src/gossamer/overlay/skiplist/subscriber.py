@@ -1,9 +1,11 @@
-"""One node's subscriptions in one list: from a filter to the moment from which every event for it is due.
+"""One node's subscriptions in one list: from a filter to the moment from which every event for it
+is due.
 
-A subscription is **ready** when all entries at its keys have joined and every publisher knows the classes of those keys: until
-then an event might not look there. The owner of the list spreads ``announced`` (in a node: with the interest record) and says
-``confirmed`` when everybody has it (the barrier). When places move because a node's filters have become too many, the old
-entries stay until each subscription is ready at the new ones, and the old classes stay announced until then.
+A subscription is **ready** when all entries at its keys have joined and every publisher knows the
+classes of those keys: until then an event might not look there. The owner of the list spreads
+``announced`` (in a node: with the interest record) and says ``confirmed`` when everybody has it
+(the barrier). When places move because a node's filters have become too many, the old entries stay
+until each subscription is ready at the new ones, and the old classes stay announced until then.
 """
 
 from __future__ import annotations
@@ -21,14 +23,13 @@ from gossamer.overlay.skiplist.places import Places
 class Subscriber:
     def __init__(self, machine: SkipList, places: Places) -> None:
         self.machine, self.places, self.classes = machine, places, places.classes
-        self._served: dict[
-            int, tuple[bytes, ...]
-        ] = {}  # subscriptions that are ready, and at which keys
-        self._waiting: dict[
-            int, None
-        ] = {}  # those that are not ready at the keys that they have now
+        # Subscriptions that are ready, and at which keys.
+        self._served: dict[int, tuple[bytes, ...]] = {}
+        # Those that are not ready at the keys that they have now.
+        self._waiting: dict[int, None] = {}
         self._news: list[int] = []
-        self._class_of: dict[bytes, Class] = {}  # of entries, also of those that are to go
+        # Of entries, also of those that are to go.
+        self._class_of: dict[bytes, Class] = {}
 
     @property
     def filters(self) -> dict[int, Filter]:
@@ -57,7 +58,9 @@ class Subscriber:
         self._sweep(now)
 
     def renew(self, now: Micros) -> None:
-        """Others have forgotten this node: its entries join anew, with the classes that they have, and nothing is ready before."""
+        """Others have forgotten this node: its entries join anew, with the classes that they have,
+        and nothing is ready before.
+        """
         self._served.clear()
         self._news.clear()
         self._class_of.clear()
@@ -73,7 +76,9 @@ class Subscriber:
         self._settle(list(self._waiting), now)
 
     def confirmed(self, classes: Iterable[Class], now: Micros) -> None:
-        """Every publisher knows that this node uses these, as ``announced`` said when the question was put."""
+        """Every publisher knows that this node uses these, as ``announced`` said when the question
+        was put.
+        """
         self.classes.confirm(classes)
         self._settle(list(self._waiting), now)
 
@@ -87,7 +92,9 @@ class Subscriber:
         return self.places.matching(row)
 
     def answer(self, key: bytes, row: tuple[Any, ...] | None) -> list[tuple[int, str]]:
-        """To a look-up that has come to this entry: its subscriptions, or those of them that want the event."""
+        """To a look-up that has come to this entry: its subscriptions, or those of them that want
+        the event.
+        """
         found = [
             number
             for number in self.places.at(key)
@@ -103,7 +110,8 @@ class Subscriber:
             until = self.places.until.get(key)
             if key in entries:
                 self.machine.extend(key, until, now)
-            elif len(entries) < most:  # else when an old one has gone
+            # Else when an old one has gone.
+            elif len(entries) < most:
                 self.machine.enter(key, now, until)
                 self._class_of[key] = self.places.class_of[key]
 

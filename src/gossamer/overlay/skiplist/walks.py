@@ -2,25 +2,31 @@
 
 A batch is split into groups of events that look in the same intervals, and each group is one batch
 of the engine (overlay/delivery). A node that gets a group takes it if one of its entries is in the
-intervals, cuts the rest into parts (route.py), and sends those on. Its report says what was reached.
+intervals, cuts the rest into parts (entry.py), and sends those on. Its report names the
+intervals that were reached.
 
-A node takes an event once, whichever of its entries the event comes to first: its owner looks at all
-of its filters then. That entry is the group's home at this node. Only the tile of the home carries
-the node's counts, so no other entry adds to them.
+A node takes an event once, whichever of its entries the event comes to first: its owner looks at
+all of its filters then. That entry is the group's home at this node. Only the tile of the home
+carries the node's counts, so no other entry adds to them.
+
+A *region* is what a walk is to answer for: some disjoint intervals of positions, in order. Each of
+them may name the entry that is to go on with it, and a bound (entry.py). A *tile* is the
+reached part of a region.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
-from operator import itemgetter
-from typing import Any, NamedTuple
+from operator import attrgetter, itemgetter
+from typing import Any, NamedTuple, Protocol
 
+from gossamer.filters.packed import is_columns
 from gossamer.machine import SECOND, Message, Micros, Peer
 from gossamer.overlay.batch import Batch, Group, joined, parted
 from gossamer.overlay.delivery.engine import Counts, Engine, Pace
 from gossamer.overlay.delivery.region import Aim, Id
-from gossamer.overlay.skiplist.entry import Entry
+from gossamer.overlay.skiplist.entry import Empty, Entry, Forward, Take
 from gossamer.overlay.skiplist.host import Host
 from gossamer.overlay.skiplist.leases import Leases
 from gossamer.overlay.skiplist.marks import Marks
@@ -37,31 +43,204 @@ from gossamer.overlay.skiplist.messages import (
     Report,
 )
 from gossamer.overlay.skiplist.position import Interval, Position
-from gossamer.overlay.skiplist.regions import (
-    GAPS_MAX,
-    NOTHING,
-    Cover,
-    Reached,
-    Region,
-    Walk,
-    is_ordered,
-    minus,
-    plus,
-    within,
-)
-from gossamer.overlay.skiplist.route import Empty, Forward, Take
 
 # Intervals of a report beyond those that were asked for. A report with more of them is refused, so
 # that a peer cannot break an event into many pieces.
 PIECES_MAX = 256
 # Bytes of the intervals of one report, roughly: it must fit a frame.
 REPORT_BYTES = 2 << 20
-# The first pause before a publisher asks for what is missing.
+# Leases that one report brings.
+GAPS_MAX = 16
+# The first pause before a publisher asks again for the missing intervals.
 AGAIN = Micros(SECOND // 4)
 AGAIN_MAX = Micros(4 * SECOND)
 
 Looks = Sequence[Interval]
 """Where an event looks."""
+
+
+class Walk:
+    """A group of this node's own events on its way: events that look in the same intervals."""
+
+    __slots__ = ("by_interval", "epoch", "hops", "numbers", "rounds", "sent_at")
+
+    def __init__(self, numbers: Sequence[int], intervals: Sequence[Interval]) -> None:
+        self.numbers = numbers
+        # To the farthest end of the walk, in each interval and in all.
+        self.by_interval: dict[Interval, int] = dict.fromkeys(intervals, 0)
+        self.hops = 0
+        # No round means that the events were held back: they were known to match nothing.
+        self.rounds = 0
+        self.sent_at = Micros(0)
+        self.epoch = 0
+
+    def reached(self, covered: Sequence[Covered]) -> None:
+        for one in covered:
+            if one.hops > self.hops:
+                self.hops = one.hops
+            for interval, known in self.by_interval.items():
+                if one.hops > known and one.low < interval[1] and interval[0] < one.high:
+                    self.by_interval[interval] = one.hops
+
+
+class Region:
+    __slots__ = ("enters", "lease", "of", "parts", "tie")
+
+    def __init__(
+        self,
+        parts: Sequence[Part],
+        lease: bool,
+        *,
+        of: Walk | None = None,
+        tie: Interval | None = None,
+        enters: bool = False,
+    ) -> None:
+        self.parts = parts
+        # Whether the publisher would rely on an empty gap (leases.py).
+        self.lease = lease
+        # This node's own walk.
+        self.of = of
+        # With the seed's ranges: an interval that counts only when this region was reached as well.
+        self.tie = tie
+        # The publisher has no entry: its message to a member of the list is no hop in the list.
+        self.enters = enters
+
+    def __bool__(self) -> bool:
+        return bool(self.parts)
+
+
+class Reached:
+    """A tile."""
+
+    __slots__ = ("covered", "gaps", "tied")
+
+    def __init__(
+        self,
+        covered: Sequence[Covered] = (),
+        gaps: Sequence[Gap] = (),
+        tied: dict[Interval, int] | None = None,
+    ) -> None:
+        self.covered = covered
+        # What the publisher may rely on.
+        self.gaps = gaps
+        # Intervals, and the number of regions that each waits for.
+        self.tied = tied
+
+
+NOTHING = Reached()
+
+
+class _Span(Protocol):
+    @property
+    def low(self) -> Position: ...
+    @property
+    def high(self) -> Position: ...
+
+
+def is_ordered(parts: Sequence[_Span]) -> bool:
+    """Whether these are disjoint intervals, in order, and none is empty."""
+    last: Position | None = None
+    for part in parts:
+        if part.low >= part.high or (last is not None and part.low < last):
+            return False
+        last = part.high
+    return True
+
+
+def without(parts: Sequence[Part], taken: Sequence[_Span]) -> Sequence[Part]:
+    """Disjoint intervals without others. It is the same object if nothing was taken."""
+    left: list[Part] = []
+    start = 0
+    for part in parts:
+        low, high = part.low, part.high
+        while start < len(taken) and taken[start].high <= low:
+            start += 1
+        place = start
+        while place < len(taken) and taken[place].low < high:
+            if low < taken[place].low:
+                left.append(Part(low, taken[place].low, part.to, part.bound))
+            low = max(low, taken[place].high)
+            place += 1
+        if place == start:
+            left.append(part)
+        elif low < high:
+            left.append(Part(low, high, part.to, part.bound))
+    if len(left) == len(parts) and all(map(_is, left, parts)):
+        return parts
+    return left
+
+
+def _is(one: Part, other: Part) -> bool:
+    return one is other
+
+
+def within(inner: Sequence[_Span], outer: Sequence[_Span]) -> bool:
+    """Whether these intervals are in those."""
+    return not without([Part(one.low, one.high) for one in inner], outer)
+
+
+def minus(one: Region, other: Region | Reached) -> Region:
+    taken = other.parts if isinstance(other, Region) else other.covered
+    left = without(one.parts, taken)
+    return one if left is one.parts else Region(left, one.lease, of=one.of, tie=one.tie)
+
+
+def plus(one: Region, other: Region) -> Region:
+    """What this node answers for. It names no entries."""
+    union: list[Part] = []
+    for part in sorted([*one.parts, *other.parts], key=_low):
+        if union and part.low <= union[-1].high:
+            if part.high > union[-1].high:
+                union[-1] = Part(union[-1].low, part.high)
+        else:
+            union.append(Part(part.low, part.high))
+    return Region(union, one.lease)
+
+
+def merged(covered: Sequence[Covered]) -> list[Covered]:
+    """Fewer tiles: those that touch become one."""
+    found: list[Covered] = []
+    for one in sorted(covered, key=_low):
+        last = found[-1] if found else None
+        if last is None or last.high < one.low:
+            found.append(one)
+        elif last.high == one.low:
+            found[-1] = Covered(last.low, one.high, max(last.hops, one.hops))
+    return found
+
+
+class Cover:
+    """The reached intervals of one region, as answers come in."""
+
+    __slots__ = ("_over", "_region", "covered", "gaps", "tied")
+
+    def __init__(self, region: Region, over: Callable[[Walk, Reached, Micros], None]) -> None:
+        """``over`` is told when a round of this node's own walk is over."""
+        self._region, self._over = region, over
+        self.covered: list[Covered] = []
+        self.gaps: list[Gap] = []
+        self.tied: dict[Interval, int] = {}
+
+    def add(self, tile: Reached, region: Region) -> None:
+        if region.tie is not None:
+            if within(region.parts, tile.covered):
+                self.tied[region.tie] -= 1
+            return
+        self.covered += tile.covered
+        self.gaps += tile.gaps[: GAPS_MAX - len(self.gaps)]
+        if tile.tied:
+            self.tied.update(tile.tied)
+
+    def lose(self, region: Region) -> None: ...
+
+    def tile(self, now: Micros) -> Reached:
+        covered = self.covered
+        if self.tied:
+            covered = [one for one in covered if not self.tied.get((one.low, one.high))]
+        tile = Reached(merged(covered) if len(covered) > 1 else covered, self.gaps)
+        if self._region.of is not None:
+            self._over(self._region.of, tile, now)
+        return tile
 
 
 class Walked(NamedTuple):
@@ -125,13 +304,13 @@ class Walks:
         split = _Split(batch.first, batch.count)
         groups: list[tuple[Group, Region]] = []
         for intervals, places in together.items():
-            numbers = tuple([batch.first + place for place in places])
+            numbers = tuple(map(batch.first.__add__, places))
             walk = Walk(numbers, intervals)
             split.walks.append(walk)
             parts = self._not_held(intervals, now)
             if not parts:
                 continue
-            is_all = len(places) == batch.count and not batch.is_columns
+            is_all = len(places) == batch.count and not is_columns(batch.rows)
             follows = numbers[-1] - numbers[0] + 1 == len(numbers)
             group = Group(
                 batch.topic, batch.publisher, batch.incarnation, numbers[0], len(numbers),
@@ -150,8 +329,9 @@ class Walks:
     def _not_held(self, intervals: Sequence[Interval], now: Micros) -> list[Part]:
         """Without the intervals that are known to be empty."""
         parts: list[Part] = []
+        relies = self.holds_back and self._leases.gaps
         for low, high in sorted(intervals):
-            if self.holds_back and self._leases.is_held(low, high, now):
+            if relies and self._leases.is_held(low, high, now):
                 self._host.counters["held"] += 1
             else:
                 parts.append(Part(low, high))
@@ -196,14 +376,17 @@ class Walks:
         tile, counts = Reached(message.covered, message.gaps), message.matched
         told = joined(counts, message.dropped)
         if told is None or not self._fits(tile, part.of.cover, part.region):
-            self._host.reject(sender, "a report that does not fit what was asked for")
+            self._host.reject(sender, "a report that does not fit the question")
             tile, told = NOTHING, ()
         if len(told) == 1:
             told *= part.of.wave.count
         self.engine.report(sender, key, tile, told, now)
 
     def _fits(self, tile: Reached, cover: Cover, region: Region) -> bool:
-        covered = tile.covered
+        covered, parts = tile.covered, region.parts
+        if len(covered) == len(parts) == 1:
+            [one], [part] = covered, parts
+            return part.low <= one.low < one.high <= part.high
         return (
             len(covered) <= len(region.parts) + PIECES_MAX
             and len(covered) + len(cover.covered) <= COVERED_MAX
@@ -247,9 +430,12 @@ class Walks:
             region.of.sent_at, region.of.epoch = now, host.epoch()
             if not host.is_placed:
                 return self._enter(region, now)
-        takes: list[tuple[Position, Covered]] = []
+        # The homes of the tiles, and the tiles.
+        homes: list[Position] = []
+        takes: list[Covered] = []
         known: list[Covered] = []
         gaps: list[Gap] = []
+        has_ranges = host.config.ranges == "entries"
         tied: dict[Interval, int] = {}
         onward: list[tuple[int, Part]] = []
         aims: list[tuple[Peer, Region]] = []
@@ -258,35 +444,38 @@ class Walks:
                 if type(step) is Forward:
                     onward.append((step.to[1], Part(step.low, step.high, step.to[0], step.bound)))
                 elif type(step) is Take:
-                    takes.append((entry.at, Covered(entry.at, step.high, batch.hops)))
+                    homes.append(entry.at)
+                    takes.append(Covered(entry.at, step.high, batch.hops))
                 elif type(step) is Empty:
                     empty = Covered(step.low, step.high, batch.hops)
-                    owners = self._owners(entry, step.low)
-                    if owners:
-                        self._tie(empty, owners, takes, known, tied, aims)
+                    if has_ranges and (owners := self._owners(entry, step.low)):
+                        self._tie(empty, owners, homes, takes, known, tied, aims)
                         continue
                     known.append(empty)
                     if step.whole and region.lease and len(gaps) < GAPS_MAX:
                         gap = self._leases.grant(entry, step.rightward, batch.publisher, now)
                         if gap is not None:
                             gaps.append(gap)
-        onward.sort(key=_way)
-        for to, several in groupby(onward, key=_to):
-            parts = tuple([part for _, part in several])
-            aims.append((Peer(to), Region(parts[:PARTS_MAX], region.lease)))
-        aims = [one for one in aims if host.call(one[0], now)]
-        here = self._here(batch, takes, known, is_own=sender is None)
+        if onward:
+            onward.sort(key=_way)
+            for to, several in groupby(onward, key=_to):
+                parts = tuple([part for _, part in several])
+                aims.append((Peer(to), Region(parts[:PARTS_MAX], region.lease)))
+        if aims:
+            aims = [one for one in aims if host.call(one[0], now)]
+        here = self._here(batch, homes, takes, known, is_own=sender is None)
         tile = Reached(known, gaps, tied) if known or gaps or tied else None
         return Aim(aims, here, tile, bool(takes))
 
     def _here(
         self,
         batch: Batch,
-        takes: list[tuple[Position, Covered]],
+        homes: list[Position],
+        takes: list[Covered],
         known: list[Covered],
         is_own: bool,
     ) -> Reached | None:
-        """The tile that carries this node's counts; other entries that take the events are known."""
+        """The tile with this node's counts. Tiles of its other entries are known at once."""
         wave = self.engine.wave((batch.publisher, batch.incarnation, batch.first))
         assert wave is not None
         if not takes:
@@ -294,11 +483,10 @@ class Walks:
                 self.noise += batch.count
             return None
         if wave.home is None:
-            wave.home = takes[0][0]
-        covered = [one for _, one in takes]
-        if any(home == wave.home for home, _ in takes):
-            return Reached(covered)
-        known += covered
+            wave.home = homes[0]
+        if wave.home in homes:
+            return Reached(takes)
+        known += takes
         return None
 
     def _enter(self, region: Region, now: Micros) -> Aim:
@@ -307,7 +495,7 @@ class Walks:
         if contact is None:
             # There is no list.
             return Aim((), None, Reached([Covered(p.low, p.high, 0) for p in region.parts]), False)
-        parts = tuple([Part(part.low, part.high) for part in region.parts[:PARTS_MAX]])
+        parts = region.parts[:PARTS_MAX]
         ahead = [(Peer(contact), Region(parts, region.lease, enters=True))]
         return Aim(ahead if self._host.call(Peer(contact), now) else (), None, None, False)
 
@@ -329,7 +517,9 @@ class Walks:
 
     def report(self, id: Id, round: int, region: Region, tile: Reached, counts: Counts) -> Message:
         covered = tile.covered
-        size = sum([40 + len(one.low[0]) + len(one.high[0]) for one in covered])
+        size = 0
+        for one in covered:
+            size += 40 + len(one.low[0]) + len(one.high[0])
         if len(covered) > COVERED_MAX or size > REPORT_BYTES:
             # Tiles and counts go together, so what cannot be told is not told at all.
             covered, counts = (), ()
@@ -359,7 +549,8 @@ class Walks:
         self,
         empty: Covered,
         owners: Sequence[Position],
-        takes: list[tuple[Position, Covered]],
+        homes: list[Position],
+        takes: list[Covered],
         known: list[Covered],
         tied: dict[Interval, int],
         aims: list[tuple[Peer, Region]],
@@ -369,7 +560,8 @@ class Walks:
         mine = [owner for owner in owners if owner[1] == self._host.me]
         tied[tie] = len(owners) - len(mine)
         if mine:
-            takes.append((mine[0], empty))
+            homes.append(mine[0])
+            takes.append(empty)
         else:
             known.append(empty)
         for owner in owners:
@@ -410,6 +602,7 @@ def _is_uniform(counts: Counts) -> bool:
     return not counts or counts.count(counts[0]) == len(counts)
 
 
+_low = attrgetter("low")
 _to = itemgetter(0)
 
 
