@@ -196,9 +196,9 @@ def test_columns_for_direct_that_are_restored_for_relays_travel_in_pieces(
     arrived: list[tuple[str, int, int]] = []
     whole = Local.arrived
 
-    def spied(self: Local, route: Route, batch: Batch, *rest: Any) -> Any:
+    def spied(self: Local, route: Route, batch: Batch, *rest: Any, **named: Any) -> Any:
         arrived.append((route.value, batch.first, batch.count))
-        return whole(self, route, batch, *rest)
+        return whole(self, route, batch, *rest, **named)
 
     async def before() -> None:
         async with (
@@ -241,6 +241,6 @@ def test_columns_for_direct_that_are_restored_for_relays_travel_in_pieces(
     monkeypatch.setattr(Local, "arrived", spied)
     go(after())
     assert max(size for way, _, size in arrived if way == route) <= 4096
-    # In a skip list each event walks by itself.
+    # In a skip list the events of a batch walk in groups.
     if route != "skiplist":
         assert {first % 4096 for way, first, _ in arrived if way == route} == {2}
