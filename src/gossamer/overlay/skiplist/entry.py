@@ -1,35 +1,37 @@
 """One entry of the list: its links by level, and the seed's Figure 2, which makes and renews them.
 
-A message of level l goes from neighbour to neighbour of that level: rightward when l is even,
-leftward when it is odd. An entry in it that has been passed on k - 1 times has come k links of
-level l, so whoever receives it then is k**(l+1) entries away and takes it as its neighbour of
-level l + 1. The receiver tells nobody; but it now gossips at level l + 1 in the opposite
-direction, and the counter 0 in that message makes the link known at the other end (lines 4 to 10).
+A message of level l goes from neighbour to neighbour of that level. It goes rightward when l is
+even, and leftward when l is odd. An entry in the message that has been passed on k - 1 times has
+come k links of level l. The receiver is then k**(l+1) entries away, and takes it as its neighbour
+of level l + 1. The receiver tells no other node of the new link. But it now gossips at level l + 1
+in the opposite direction, and the counter 0 in that message makes the link known at the other end
+(lines 4 to 10).
 
-Prompt pace: when a link comes about, or another one takes its place, the message of that level
-goes out at once, with the content that it would have at its period, so the levels above come as
-fast as messages travel. One new entry moves 2 * k**l links of level l by one entry each, which
-routing hardly notices: of links that only move, about MOVES a level are told of at once, whatever
-the list's size, and the rest at the periods. No level sends more than PROMPTS such messages in its
-period.
+At the prompt pace, a level sends its message at once when one of its links comes about, or when
+another entry takes the place of a neighbour. The message has the content that it would have at its
+period, so the levels above come as fast as messages travel. One new entry moves 2 * k**l links of
+level l by one entry each, which routing hardly notices. So of the links that only move, an entry
+tells of about MOVES a level at once, whatever the list's size, and of the rest at the periods. No
+level sends more than PROMPTS such messages in its period.
 
-The circle: an entry that would be carried past its own place has gone around. It is dropped there
-(``_ordered``), so a level whose links would span the whole list never comes about, and one that
-does so because the list has shrunk is no longer renewed.
+The list is a circle. An entry that would be carried past its own place has gone around, and the
+receiver drops it (``_ordered``). So a level whose links would span the whole list never comes
+about. A level that spans it because the list has shrunk is no longer renewed.
 
-Where an event goes next (section 3.4) is a decision of one entry, from its own knowledge.
-``spread`` cuts the interval that a walk owns into steps:
+One entry decides from its own knowledge where an event goes next (section 3.4). ``spread`` cuts
+the interval that a walk owns into steps:
 
-    Take      this entry is in the interval, and nothing else is up to the end of the tile
+    Take      this entry is in the interval, and no other entry is up to the end of the tile
     Empty     there is no entry in this part, and both ends of the gap agree on that
     Forward   this part belongs to that entry, which knows more
-    Unsure    a neighbour is being replaced, so nobody can say yet, and it is asked again
+    Unsure    a neighbour is being replaced, so this part has to be asked for again
 
 Routing "gossamer" uses links in both directions, around the circle. Where no known entry is in the
-interval, it lies between two known ones. The middle of that span, where it is known, says which of
-them is nearer, so a walk may overshoot. Where several known entries are in the interval, each gets
-a part of it at once. Routing "paper" is greedy by comparison alone, never past the goal, on a
-line, and visits contiguous matches one by one over level 0.
+interval, the interval lies between two known entries. The middle of that span, where it is known,
+says which of the two is nearer, so a walk may overshoot. Where several known entries are in the
+interval, each gets a part of it at once. Routing "paper" is greedy by comparison alone. It takes
+the list for a line, never goes past the goal, and visits contiguous matches one by one over level
+0.
 """
 
 from __future__ import annotations
@@ -46,11 +48,11 @@ from gossamer.overlay.skiplist.messages import LEVELS_MAX, Item, Mark
 from gossamer.overlay.skiplist.position import Position, between
 
 _NOTHING: tuple[tuple[Position, ...], int] = ((), 0)
-# Messages of one level, in its period, that do not wait for it.
+# A level sends at most this number of messages out of turn in its period.
 PROMPTS = 32
-# A link of level l that moves is told of at once with the chance MOVES / k**l.
+# An entry tells of a link of level l that moves at once with the chance MOVES / k**l.
 MOVES = 4
-# Periods between looks at which long links are stale.
+# An entry looks for stale long links each time that this number of periods has passed.
 EXPIRE_EVERY = 4
 
 
@@ -62,14 +64,15 @@ class Link:
     def __init__(self, at: Position, heard: Micros) -> None:
         self.at, self.heard = at, heard
         self.chain: tuple[Position, ...] = ()
-        # At level 0: it has this entry as its neighbour too, so nothing is in between.
+        # At level 0 a link is sure when the neighbour has this entry as its neighbour too. Then no
+        # entry is in between.
         self.sure = False
-        # At level 0: which of its node's entries it is, as far as it has said; a late farewell may
-        # mean another.
+        # A node counts its entries, and this is the neighbour's number, as far as it is known. At
+        # level 0 it tells a farewell of this neighbour from that of an earlier entry at the place.
         self.born = 0
-        # Before this it is not sure, whatever it says.
+        # Before this time the link is not sure, whatever the neighbour says.
         self.guess_until = Micros(0)
-        # It has gone, and nobody relies on the gaps that were beside it.
+        # The neighbour has gone, and no publisher relies on the gaps that were beside it.
         self.is_free = False
 
 
@@ -88,71 +91,80 @@ class Entry:
         self.lefts: list[Link | None] = [None]
         self.rights: list[Link | None] = [None]
         self.out: list[tuple[Item, ...]] = [()]
-        # When each level gossips next.
+        # These are the times at which the levels gossip next.
         self.times: list[Micros] = [NEVER]
-        # The first of them.
+        # This is the least of ``times``.
         self._soon: Micros = NEVER
         self._rounds = 0
-        # Levels whose links have changed since they were told of; True: there was none.
+        # The keys are the levels whose links have changed since this entry last told of them. The
+        # value is True where there was no link before.
         self.fresh: dict[int, bool] = {}
-        # What came with the last message of a level, to be passed on.
+        # Each level has the entries here that came with its last message and are to be passed on.
         self._heard: dict[int, tuple[Item, ...]] = {}
-        # By level: messages out of turn since then.
+        # Each level has the beginning of a period here, and the number of messages out of turn
+        # since then.
         self._prompted: dict[int, tuple[Micros, int]] = {}
         self._acked: dict[int, tuple[tuple[Position, ...], int]] = {}
         self._points: list[Position] | None = None
         self._mids: list[Position | None] = []
-        # Links of a level up to the middle of the span to the next level.
+        # A span from one level to the next has this number of links up to its middle.
         self._span = (config.k + 2) // 2
-        # Level 0 (level0.py).
-        # It has neighbours, or knows that it is alone.
+
+        # The attributes from here on belong to level 0 (level0.py).
+        # A placed entry has neighbours, or knows that it is alone.
         self.is_placed = False
-        # Both neighbours know it, and nobody relies on the gap that it came into.
+        # Both neighbours know a joined entry, and no publisher relies on the gap that it came into.
         self.is_joined = False
-        # It came when this node was in the list already.
+        # The node had another entry already when this one came.
         self.follows = False
         self.cleared_left = self.cleared_right = False
-        # When both neighbours first knew it.
+        # At this time both neighbours knew the entry for the first time.
         self.agreed_at: Micros = NEVER
         self.successors: list[Position] = []
-        # Whom, which successors, how often since.
+        # The last beat with successors went to this position with these successors. The number
+        # counts the beats to it since then, that one included.
         self.told: tuple[Position, tuple[Position, ...], int] | None = None
-        # Neighbours that fell silent: not to be taken back at once.
+        # A neighbour that fell silent is not taken back at once.
         self.failed: dict[Position, Micros] = {}
-        # Successors that were asked during a repair, and are there.
+        # These successors have answered a question of a repair.
         self.answered: dict[Position, Micros] = {}
         self.check_at: Micros = NEVER
-        # To find a place.
+        # This number of joins through contacts has come to nothing so far.
         self.attempts = 0
-        # Counts this node's entries: a key that is left and entered again is another entry.
+        # A node counts its entries, and this is the number of this one. A key that is left and
+        # entered again is another entry.
         self.born = 0
-        # Members that are not in the list themselves.
+        # These members have said that they are not in the list themselves.
         self.refused: dict[int, None] = {}
-        # Those are so already for the second time.
+        # All members have refused once, and the entry is asking them for the second time.
         self.refused_twice = False
-        # Of it, since it was last in doubt.
+        # The entry has checked its place this number of times since it was last in doubt.
         self.checks = 0
-        # Leases (leases.py): who relies on the gaps at both sides, and until when; before
-        # `free_*_at`, unknown others may.
+
+        # The attributes from here on belong to the leases (leases.py). The lessees rely on the gaps
+        # at both sides, each until its time. Unknown publishers may rely on them until
+        # ``free_*_at``.
         self.lessees_left: dict[int, Micros] = {}
         self.lessees_right: dict[int, Micros] = {}
         self.free_left_at = self.free_right_at = Micros(0)
         self.number = 0
-        # Lessees that have not answered a revocation: until when, and of which number.
+        # These lessees have not answered a revocation. Each has the end of its lease and the number
+        # of the revocation.
         self.waits: dict[int, tuple[Micros, int]] = {}
-        # When the first of them is outlived.
+        # At this time the first lease in ``waits`` ends.
         self.lower: Micros = NEVER
-        # Marks (marks.py).
-        # By owner, and when it was last heard of.
+
+        # The attributes from here on belong to the marks (marks.py). Each owner has its mark here,
+        # and the time at which the mark was last heard of.
         self.marks: dict[Position, tuple[Mark, Micros]] = {}
-        # Its own.
+        # This is the mark of the entry itself.
         self.range: Mark | None = None
 
     # ------------------------------------------------------------------- neighbours
 
     @property
     def right(self) -> Position:
-        """The next entry rightward; itself if it is alone."""
+        """The next entry rightward. An entry that is alone is its own neighbour."""
         link = self.rights[0]
         return link.at if link is not None else self.at
 
@@ -163,24 +175,24 @@ class Entry:
 
     @property
     def levels(self) -> int:
-        """How many levels have a link."""
+        """The number of levels that have a link."""
         return sum(
             left is not None or right is not None
             for left, right in zip(self.lefts, self.rights, strict=True)
         )
 
     def links(self) -> list[tuple[int, bool, Link]]:
-        """(level, whether it is a right one, link) of all links."""
+        """Return (level, whether it leads rightward, link) of all links."""
         found = [(level, False, link) for level, link in enumerate(self.lefts) if link is not None]
         return found + [
             (level, True, link) for level, link in enumerate(self.rights) if link is not None
         ]
 
     def put(self, level: int, rightward: bool, at: Position, now: Micros) -> Link:
-        """This is the neighbour of the level from now on."""
+        """Take the entry at this position as the neighbour of the level."""
         side = self.rights if rightward else self.lefts
         link = side[level] if level < len(side) else None
-        # As nearly always.
+        # Nearly every call only renews the neighbour.
         if link is not None and link.at == at:
             link.heard = now
             return link
@@ -189,8 +201,8 @@ class Entry:
             self.lefts.append(None)
             self.rights.append(None)
             self.out.append(())
-            # Together with a heartbeat, drawn which one: an entry wakes once a period, however many
-            # levels it has.
+            # A new level begins together with one of the next heartbeats, which is drawn. So an
+            # entry wakes once a period, whatever number of levels it has.
             beat = self.times[0] if now < self.times[0] < NEVER else now
             self.times.append(
                 Micros(beat + self.config.period * int((number + 1) * self._rng.random()))
@@ -219,8 +231,8 @@ class Entry:
     def hear(
         self, level: int, items: Sequence[Item], chain: tuple[Position, ...], now: Micros
     ) -> str | None:
-        """A gossip message of this level. Returns why it cannot be true, if so."""
-        # Leftward: the sender is at the left.
+        """Take in a gossip message of this level. Return the reason if it cannot be true."""
+        # At an even level the sender is at the left.
         last, leftward = self.config.k - 1, level % 2 == 0
         reason = self._misshapen(items)
         if reason:
@@ -244,7 +256,7 @@ class Entry:
         if len(self.out) > level:
             heard, self.out[level] = self._heard.get(level, ()), tuple(forward)
             self._heard[level] = self.out[level]
-            # Else only a link can be new.
+            # For k = 2 no entry is passed on but the sender, so only a link can be new.
             if last > 1 and self.config.pace == "prompt" and heard != self.out[level]:
                 self.fresh[level] = self.fresh.get(level, False) or len(heard) < len(forward)
         return None
@@ -263,8 +275,8 @@ class Entry:
         return None
 
     def _ordered(self, items: Sequence[Item], leftward: bool) -> list[Item] | None:
-        """The entries that have not gone around the circle; None if they are not in the order in
-        which they were passed on.
+        """Return the entries that have not gone around the circle. Return None if they are not in
+        the order in which they were passed on.
         """
         at, sender = self.at, items[0].at
         kept, last = [items[0]], sender
@@ -273,7 +285,7 @@ class Entry:
             if place == at or (
                 between(sender, place, at) if leftward else between(at, place, sender)
             ):
-                # Around the circle, and so are all that come after.
+                # This entry has gone around the circle, and so have all that come after it.
                 break
             if not (between(at, place, last) if leftward else between(last, place, at)):
                 return None
@@ -284,7 +296,7 @@ class Entry:
     # ------------------------------------------------------------ Figure 2 (b): emission
 
     def start(self, now: Micros) -> None:
-        """Begin to gossip at level 0: at once, then every period."""
+        """Begin to gossip at level 0, first at once and then every period."""
         self.times[0] = self._soon = now
 
     @property
@@ -293,7 +305,7 @@ class Entry:
         return soon if soon < self.lower else self.lower
 
     def due(self, now: Micros) -> list[tuple[int, Position, tuple[Item, ...]]]:
-        """(level, receiver, entries) of the messages that are to be sent now."""
+        """Return (level, receiver, entries) of the messages that are to be sent now."""
         found: list[tuple[int, Position, tuple[Item, ...]]] = []
         if self.times[0] <= now:
             self._rounds += 1
@@ -310,14 +322,16 @@ class Entry:
         return found
 
     def message(self, level: int) -> tuple[Item, ...]:
-        """Lines 4 to 6: the entries received during the last period, and the entry itself."""
+        """Return the entries received during the last period, and the entry itself (lines 4 to
+        6).
+        """
         items = (Item(self.at, 0), *self.out[level])
         self.out[level] = ()
         return items
 
     def prompts(self, now: Micros) -> list[tuple[int, Position, tuple[Item, ...]]]:
-        """As ``due``: of the levels whose links have just changed, those that are not to wait for
-        their period.
+        """Return messages, as ``due`` does, of levels that do not wait for their period. The links
+        of these levels have just changed.
         """
         fresh, self.fresh = self.fresh, {}
         found: list[tuple[int, Position, tuple[Item, ...]]] = []
@@ -338,8 +352,8 @@ class Entry:
         return found
 
     def present(self, level: int) -> tuple[Item, ...]:
-        """What the message of a level says out of turn: the entry itself and, at the prompt pace,
-        the entries that it has to pass on.
+        """Return the content of a message of this level out of turn. It is the entry itself and, at
+        the prompt pace, the entries that it has to pass on.
         """
         self.fresh.pop(level, None)
         link = (self.lefts if level % 2 == 0 else self.rights)[level]
@@ -352,8 +366,8 @@ class Entry:
         )
 
     def _expire(self, now: Micros) -> None:
-        """A long link that no gossip renews any longer is dropped: its other end has moved, gone,
-        or the list is too short.
+        """Drop the long links that no gossip renews any longer. The other end of such a link has
+        moved or gone, or the list is too short for the level.
         """
         for level, rightward, link in self.links():
             if level and now - link.heard > self.config.stale * self.config.period * (level + 1):
@@ -367,10 +381,10 @@ class Entry:
     # ------------------------------------------------------------ midpoints of far spans
 
     def behind(self, level: int, rightward: bool) -> tuple[Position, ...]:
-        """What a neighbour of this level is told of what lies behind this entry, seen from there.
+        """Return the entries behind this one, as seen by a neighbour of this level.
 
-        For k = 2 the neighbour of the next lower level is the middle of the span that begins here;
-        for a greater k it is some neighbours of the same level away.
+        For k = 2 the neighbour of the next lower level is the middle of the span that begins here.
+        For a greater k the middle is some neighbours of the same level away.
         """
         side = self.rights if rightward else self.lefts
         if self.config.k == 2:
@@ -380,8 +394,8 @@ class Entry:
         return (link.at, *link.chain)[: self._span - 1] if link is not None else ()
 
     def answer(self, level: int) -> tuple[Position, ...] | None:
-        """The chain to acknowledge a message of a higher level with; None if the sender has had it
-        lately.
+        """Return the chain that acknowledges a message of a higher level. Return None if the sender
+        has had that chain lately.
         """
         chain = self.behind(level, level % 2 == 0)
         told, count = self._acked.get(level, _NOTHING)
@@ -397,7 +411,7 @@ class Entry:
     def chain(
         self, level: int, rightward: bool, at: Position, behind: tuple[Position, ...]
     ) -> None:
-        """This is what lies behind that neighbour."""
+        """Remember the entries that lie behind that neighbour."""
         side = self.rights if rightward else self.lefts
         link = side[level] if level < len(side) else None
         if link is not None and link.chain != behind and link.at == at:
@@ -405,14 +419,16 @@ class Entry:
             self._points = None
 
     def follow(self, successors: list[Position]) -> None:
-        """The successor list, which also says what lies behind the right neighbour."""
+        """Take this successor list, which also says which entries lie behind the right
+        neighbour.
+        """
         self.successors = successors
         if self.config.k > 2 and successors:
             self.chain(0, True, successors[0], tuple(successors[1 : self._span]))
 
     def table(self) -> tuple[list[Position], list[Position | None]]:
-        """All places known, sorted, this entry's included; and for each the middle of the span up
-        to the next, if known.
+        """Return all known places, sorted, this entry's included. Return with each the middle of
+        the span up to the next one, if it is known.
         """
         if self._points is None:
             self._points = sorted({self.at, *(link.at for _, _, link in self.links())})
@@ -429,19 +445,19 @@ class Entry:
         mid = link.chain[wanted]
         around = between(link.at, mid, self.at) if rightward else between(self.at, mid, link.at)
         if not around:
-            # The span reaches past this entry.
+            # The span reaches past this entry, so its middle is of no use.
             return
         arc = bisect_left(self._points, mid)
         if arc < len(self._points) and self._points[arc] == mid:
             return
-        # -1 is the arc from the last place to the first.
+        # The arc -1 leads from the last place to the first.
         arc -= 1
         starts = self._points[arc] if rightward else self._points[(arc + 1) % len(self._points)]
         if self._mids[arc] is None or starts == link.at:
             self._mids[arc] = mid
 
     def learn(self, places: Sequence[Position], rightward: bool, now: Micros) -> None:
-        """Long links to begin with, as the left neighbour has them: right up to one entry."""
+        """Begin with the long links of the left neighbour, which are wrong by one entry at most."""
         for level, at in enumerate(places, start=1):
             if at == self.at or level >= LEVELS_MAX:
                 return
@@ -449,7 +465,7 @@ class Entry:
 
 
 def insert(successors: list[Position], at: Position, most: int) -> list[Position]:
-    """The list with one more in front."""
+    """Return the list with one more position in front."""
     return [at, *(place for place in successors if place != at)][:most]
 
 
@@ -463,9 +479,9 @@ class Take(Struct, frozen=True, gc=False):
 class Empty(Struct, frozen=True, gc=False):
     low: Position
     high: Position
-    # The gap at the right of this entry, else the one at its left.
+    # The part lies in the gap at the right of this entry if true, and else in that at its left.
     rightward: bool
-    # All of what the walk owned.
+    # The part is all that the walk owned.
     whole: bool
 
 
@@ -485,8 +501,8 @@ Step = Take | Empty | Forward | Unsure
 
 
 def spread(entry: Entry, low: Position, high: Position, bound: Position | None) -> list[Step]:
-    """``bound``: the walk has been there, or knows of it, at the other side of the interval; there
-    is no going back past it.
+    """Cut the interval into steps. ``bound`` is an entry at the other side of the interval. The
+    walk has been there, or knows of it, and does not go back past it.
     """
     at = entry.at
     if low <= at < high:
@@ -507,8 +523,8 @@ def spread(entry: Entry, low: Position, high: Position, bound: Position | None) 
 def toward(
     entry: Entry, place: Position, bound: Position | None
 ) -> tuple[Position, Position | None] | None:
-    """The next entry on the way to the one at the left of a place, and the new bound; None if this
-    is it.
+    """Return the next entry on the way to the one at the left of a place, and the new bound.
+    Return None if this entry is the one at the left of the place.
     """
     at, right = entry.at, entry.right
     if right == at or place in (at, right) or between(at, place, right):
@@ -519,8 +535,8 @@ def toward(
 def _nearer(
     entry: Entry, place: Position, bound: Position | None
 ) -> tuple[Position, Position | None]:
-    """Of the two known entries around a place the one that is nearer to it, and the other one as
-    the new bound.
+    """Return the nearer of the two known entries around a place, and the other one as the new
+    bound.
 
     Every step goes strictly between the last entry and its bound, so a walk ends even while the
     links are being rebuilt.
@@ -531,7 +547,8 @@ def _nearer(
     # An entry that looks for its own place wants the one before it.
     if after == place:
         after = points[(first + 1) % len(points)]
-    # A known entry beyond the bound is no use: neither to go to, nor as the next bound.
+    # A walk has no use for a known entry beyond the bound. It neither goes there, nor takes it as
+    # the next bound.
     fresh_before = bound is None or not between(bound, place, at) or between(bound, before, at)
     fresh_after = bound is None or not between(at, place, bound) or between(at, after, bound)
     can_before, can_after = fresh_before and before != at, fresh_after and after not in (at, place)
@@ -580,13 +597,14 @@ def _sure(entry: Entry, *, rightward: bool) -> bool:
 
 
 def _gap(entry: Entry, low: Position, high: Position) -> Empty | Unsure | None:
-    """The interval lies in one of the gaps beside this entry."""
+    """Return a step if the interval lies in one of the gaps beside this entry."""
     at = entry.at
     for rightward, neighbour in ((True, entry.right), (False, entry.left)):
         left, right = (at, neighbour) if rightward else (neighbour, at)
         if left < right:
             within = left < low and high <= right
-        # The gap between the last and the first; of a lone entry, everything.
+        # This is the gap between the last entry and the first. The gap of a lone entry is the whole
+        # circle.
         else:
             within = left < low or high <= right
         if within:
@@ -599,8 +617,8 @@ def _gap(entry: Entry, low: Position, high: Position) -> Empty | Unsure | None:
 
 
 def _share(places: list[Position], low: Position, high: Position) -> list[Step]:
-    """Each of these entries, all of them in the interval, gets the part from itself to the next;
-    the first also has the part before it.
+    """Give each of these entries of the interval the part from itself to the next entry. The first
+    one also gets the part before it.
     """
     cuts = [low, *places[1:], high]
     return [
@@ -609,12 +627,12 @@ def _share(places: list[Position], low: Position, high: Position) -> list[Step]:
 
 
 def _greedy(entry: Entry, low: Position, high: Position) -> Position:
-    """As the seed plainly does: the farthest neighbour that is not past the goal."""
+    """Return the farthest neighbour that is not past the goal, as the seed plainly does."""
     at, points = entry.at, entry.table()[0]
     if at < low:
         first = bisect_left(points, low)
         if first < len(points) and points[first] < high:
-            # In the interval: no need to stop before it.
+            # This entry is in the interval, so the walk need not stop before it.
             return points[first]
         return points[first - 1] if points[first - 1] > at else entry.right
     end = bisect_left(points, high)

@@ -1,17 +1,17 @@
 """Level 0: the sorted circle. Leaving, noticing failures and repairing (section 3.3).
 
-Every period an entry's gossip of level 0 goes to its right neighbour and is answered with a
-``Beat``: who the neighbour has at its left, and the entries that come after it. From that follows
-all of the upkeep:
+Every period an entry's gossip of level 0 goes to its right neighbour. The neighbour answers with a
+``Beat``, which names its left neighbour and the entries that come after it. All of the upkeep
+follows from that:
 
-- somebody nearer is in between: it becomes the right neighbour (a join from the other side, or a
-  circle to be merged);
-- the neighbour has this entry at its left: both ends agree, the gap is *sure*, and only then may an
-  event be said to match
-  nothing in it;
-- the neighbour is silent, or its line broke: the next of the successor list takes its place.
+- If a nearer entry is in between, it becomes the right neighbour. It has joined from the other
+  side, or it is of another circle, and the two circles merge.
+- If the neighbour has this entry at its left, both ends agree, and the gap is *sure*. Only then may
+  a node say that an event matches nothing in it.
+- If the neighbour is silent, or its line broke, the next entry of the successor list takes its
+  place.
 
-Joins are in joining.py.
+The module joining.py has the joins.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from gossamer.overlay.skiplist.messages import Absent, Ack, Beat, Gossip, Item, 
 from gossamer.overlay.skiplist.position import Position, between
 
 FAILED_MAX = 64
-# Periods after a repair.
+# An entry checks its place at the latest this number of periods after a repair.
 CHECK_DOUBT = 8
-# Periods until a neighbour that was only a guess is believed to be the next.
+# A neighbour that was only a guess is believed to be the next one after this number of periods.
 GUESS = 3
 
 
@@ -45,8 +45,8 @@ class Level0(Joining):
             return
         if not entry.is_placed:
             if not message.level and message.claims and at != entry.at:
-                # From before it lost its place, or the welcome is lost. It may not find back by
-                # itself: walks to it end at it.
+                # The sender knows this entry from before it lost its place, or the welcome is lost.
+                # The entry may not find back by itself, because walks to its place end at it.
                 host.send(int(sender), Join(host.topic, entry.at, 0, at[0], None, entry.born), now)
             return
         if message.level:
@@ -65,8 +65,8 @@ class Level0(Joining):
         if left is None or between(left.at, at, entry.at):
             self._set_left(entry, at, now)
         elif left.at != at and (not left.sure or self._is_silent(left, now)):
-            # The old left neighbour is gone. Who relied on the gap at its other side is not known
-            # here, unless it has said so.
+            # The old left neighbour is gone. This entry does not know which publishers relied on
+            # the gap at its other side, unless the neighbour has said that there are none.
             self._set_left(entry, at, now)
             if not left.is_free:
                 entry.free_left_at = Micros(now + host.config.lease)
@@ -77,12 +77,12 @@ class Level0(Joining):
             told = message.clear and not entry.cleared_left
             entry.cleared_left = entry.cleared_left or message.clear
             if told:
-                # Who joins at the right may be waiting for that.
+                # A newcomer at the right may be waiting for that.
                 self.probe(entry, now)
             self._hear(sender, entry, message, now)
             if message.marks and self._marks.keep(entry, message.marks, now):
                 self.probe(entry, now)
-            # Two entries: each is the other's neighbour at both sides.
+            # The circle has two entries, so each is the other's neighbour at both sides.
             if entry.rights[0] is None:
                 self._set_right(entry, at, now)
                 entry.successors = [at]
@@ -116,7 +116,7 @@ class Level0(Joining):
                 and message.at in entry.successors
             ):
                 entry.answered[message.at] = now
-            # Else of an earlier neighbour.
+            # Any other beat comes from an earlier neighbour, and means nothing now.
             return
         link.heard, link.born = now, max(link.born, message.born)
         if message.left == entry.at:
@@ -130,7 +130,8 @@ class Level0(Joining):
                 before = list(entry.successors)
                 entry.follow(self._in_order(entry, message.at, message.successors))
                 if entry.successors != before and entry.lefts[0] is not None:
-                    # Lists of successors fill at once, not by one entry a period.
+                    # The left neighbour hears of it now, so successor lists fill at once, and not
+                    # by one entry a period.
                     self.beat(entry, entry.left, now)
             self.settle(entry, now)
         elif between(entry.at, message.left, link.at):
@@ -147,7 +148,9 @@ class Level0(Joining):
     def _in_order(
         self, entry: Entry, first: Position, others: tuple[Position, ...]
     ) -> list[Position]:
-        """The successor list, as far as it runs rightward from here without coming around."""
+        """Return the successor list, as far as it runs rightward from here without coming
+        around.
+        """
         found = [first]
         for place in others:
             if not between(found[-1], place, entry.at) or place == entry.at:
@@ -158,7 +161,7 @@ class Level0(Joining):
     # --------------------------------------------------------------------- failure
 
     def look(self, entry: Entry, now: Micros) -> None:
-        """Once a period: has a neighbour fallen silent?"""
+        """Look once a period whether a neighbour has fallen silent."""
         right, left = entry.rights[0], entry.lefts[0]
         if right is not None and self._is_silent(
             right, now, doubted=not right.sure and bool(entry.answered)
@@ -170,16 +173,16 @@ class Level0(Joining):
             self.settle(entry, now)
 
     def _is_silent(self, link: Link, now: Micros, doubted: bool = False) -> bool:
-        """Whether to give a neighbour up. ``doubted``: it has not agreed, and others behind it
-        have answered.
+        """Return whether to give a neighbour up. A neighbour is ``doubted`` if it has not agreed
+        and others behind it have answered.
         """
         config = self._host.config
         periods = 1 if doubted else config.silence
         return now - link.heard > periods * config.period and not self._host.lives(link.at[1])
 
     def fail_right(self, entry: Entry, now: Micros) -> None:
-        """The right neighbour is gone: the next of the successor list takes its place, or the
-        first that is known to be there.
+        """Replace the right neighbour, which is gone. The next entry of the successor list takes
+        its place, or the first one that is known to be there.
         """
         host, gone = self._host, entry.right
         host.counters["repairs"] += 1
@@ -206,11 +209,12 @@ class Level0(Joining):
             known = [number for number, at in enumerate(entry.successors) if at in entry.answered]
             entry.successors = entry.successors[known[0] if known else 0 :]
             link = entry.put(0, True, entry.successors[0], now)
-            # Others may be in between: time for them to say so, before this gap is called empty.
+            # Other entries may be in between. They get some time to say so before this gap is
+            # called empty.
             if guesses:
                 link.guess_until = Micros(now + GUESS * host.config.period)
-            # Several neighbours may be dead: ask all who may come next, so that the first of those
-            # alive is known.
+            # Several neighbours may be dead. The entry asks all that may come next, so that it
+            # learns which is the first one alive.
             self.probe(entry, now)
             for place in entry.successors[1:]:
                 host.send(
@@ -221,7 +225,8 @@ class Level0(Joining):
                     now,
                 )
         elif entry.lefts[0] is not None and entry.left != gone:
-            # Around the circle, which is all that is known.
+            # The left neighbour is the only entry that is known, so it is also the right one,
+            # around the circle.
             entry.put(0, True, entry.left, now)
             entry.successors = [entry.left]
             self.probe(entry, now)
@@ -229,10 +234,10 @@ class Level0(Joining):
             self._orphan(entry, now)
 
     def _stay(self, entry: Entry, now: Micros) -> None:
-        """The others are gone, and there were no more: it keeps its place.
+        """Let the entry keep its place, because all others of the list are gone.
 
-        To give it up and ask around, as an orphan does, would let somebody begin another list
-        without an entry that events are due to.
+        An orphan gives up its place and asks around. If this entry did so, another node could begin
+        a list that lacks this entry, although events are due to it.
         """
         host = self._host
         host.counters["repairs"] += 1
@@ -244,7 +249,9 @@ class Level0(Joining):
         self.settle(entry, now)
 
     def _orphan(self, entry: Entry, now: Micros) -> None:
-        """Nobody is left. Through a contact, or as the only one."""
+        """Let an entry that knows no other entry join again, through a contact or as the only
+        one.
+        """
         entry.drop(0, True)
         entry.drop(0, False)
         entry.is_placed = False
@@ -265,8 +272,8 @@ class Level0(Joining):
                 self.fail_right(entry, now)
 
     def _were_all(self, entry: Entry, peer: Peer) -> bool:
-        """Whether all other entries of the circle are that peer's: it is known as a whole, and
-        both ends are agreed on.
+        """Return whether all other entries of the circle are that peer's. Then the circle is known
+        as a whole, and both ends are agreed on.
         """
         left, right = entry.lefts[0], entry.rights[0]
         return (
@@ -278,7 +285,9 @@ class Level0(Joining):
     # --------------------------------------------------------------------- leaving
 
     def leave(self, entry: Entry, now: Micros) -> None:
-        """Politely: neighbours at all levels hear of it, and of their next neighbours."""
+        """Tell the neighbours at all levels politely that the entry goes, and name their next
+        neighbours.
+        """
         host = self._host
         after = tuple(at for at in entry.successors if at[1] != host.me or at[0] in host.entries)
         message = Leave(
@@ -314,7 +323,7 @@ class Level0(Joining):
                 free_left_at, free_right_at = entry.free_left_at, entry.free_right_at
                 others = any(link.at != gone for _, _, link in entry.links())
                 if entry.left == gone and message.left == entry.at and not after and not others:
-                    # Each was the other's neighbour at both sides.
+                    # The two entries were each other's neighbours at both sides.
                     self._stay(entry, now)
                     if not message.leased:
                         entry.free_left_at = free_left_at
@@ -341,10 +350,10 @@ class Level0(Joining):
                 and entry.attempts > 2
                 and host.me < sender
             ):
-                # Two that have lost everybody: one of them must begin.
+                # Two nodes have lost all others, so one of them must begin the list.
                 self._found(entry, now)
             elif host.members is None and not entry.is_placed:
-                # Another contact.
+                # The next attempt goes through another contact.
                 entry.check_at = min(entry.check_at, Micros(now + host.config.period // 4 + 1))
                 host.sooner(entry.check_at)
             left, right = entry.lefts[0], entry.rights[0]
@@ -359,7 +368,7 @@ class Level0(Joining):
 
 
 def _is_meant(link: Link | None, born: int) -> bool:
-    """Whether a farewell means this neighbour, and not an entry that was there before it. Unknown:
-    yes.
+    """Return whether a farewell means this neighbour, and not an entry that was there before it.
+    The answer is yes if that is not known.
     """
     return link is None or not born or link.born <= born
