@@ -47,7 +47,9 @@ MESSAGES = [
     Report(7, 1, 10, 0, False),
     Leave((1, 2)),
     Busy(7, 1, 10, 0),
-    Adverts((Advert("weather", "country STRING", 1, 7, Rule(3600, 1 << 20), (Rival("a INT", 9),)),)),
+    Adverts(
+        (Advert("weather", "country STRING", 1, 7, Rule(3600, 1 << 20), (Rival("a INT", 9),)),)
+    ),
     AdvertsTaken(),
     interest.Flip(2**64 - 1, 257, 3, 2**63, -1),
     interest.Flips((interest.Lone(7, 257, 3, 5, 4),)),
@@ -70,7 +72,10 @@ MESSAGES = [
     interest.Reached(7, 1, 2**64 - 1),
     interest.NameAsk(b"12345678"),
     interest.NameTell(("weather",)),
-    skiplist.Gossip(5, b"k", 0, (skiplist.Item((b"a", 7), 0), skiplist.Item((b"b", 8), 1)), ((b"c", 9),), True, (), True, 3),
+    skiplist.Gossip(
+        5, b"k", 0, (skiplist.Item((b"a", 7), 0), skiplist.Item((b"b", 8), 1)), ((b"c", 9),), True,
+        (), True, 3,
+    ),
     skiplist.Beat(5, b"k", (b"a", 7), (b"b", 8), ((b"c", 9),), False, 2**40),
     skiplist.Ack(5, b"k", 2, (b"a", 7), ((b"c", 9),)),
     skiplist.Join(5, (b"a", 7), 3, b"k", (b"c", 9), 4),
@@ -83,7 +88,8 @@ MESSAGES = [
         True,
     ),
     skiplist.Report(
-        5, 7, 1, 10, 0, (b"a", 0), (skiplist.Covered((b"a", 0), (b"b", 0), 3),), (1, 0, 2), (0, 1, 0),
+        5, 7, 1, 10, 0, (b"a", 0), (skiplist.Covered((b"a", 0), (b"b", 0), 3),), (1, 0, 2),
+        (0, 1, 0),
         (skiplist.Gap((b"a", 7), (b"b", 8), (b"a", 7), 1),),
     ),
     skiplist.Busy(5, 7, 1, 10, 0, (b"a", 0)),

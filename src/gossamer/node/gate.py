@@ -1,10 +1,10 @@
 """The gate: every relayed event message passes here before any table is touched.
 
 With keys, a batch that relays carry has its publisher's signature over everything that the
-publisher says of it: topic, life, numbers, floor, round and rows (``Batch.said``). A node checks it
-before it remembers, hands over or forwards anything. So nobody publishes in another node's name, or
-changes an event on its way. No liar moves a floor or a round, and what an invented publisher sends
-ends at the first honest node.
+publisher says of it. That is topic, life, numbers, floor, round and rows (``Batch.said``). A node
+checks the signature before it remembers, hands over or forwards anything. So no node publishes in
+another node's name, or changes an event on its way. No liar moves a floor or a round. The events of
+an invented publisher end at the first honest node.
 
     the signature holds       the message goes to its overlay
     it does not hold          the link that brought the message is charged, and nobody else
@@ -32,12 +32,13 @@ from gossamer.trace import Dropped, Rejected, hex_peer
 
 # Certificates travel with the view, which takes milliseconds.
 WAIT = Micros(5 * SECOND)
-# Bytes of messages that one link has brought and that wait for certificates; and of all links.
+# Messages that wait for certificates have at most this number of bytes for one link, and for all.
 BYTES_A_LINK = 2 << 20
 BYTES_MAX = 16 << 20
-# The cost of a message beside its rows.
+# A message counts as this number of bytes beside its rows.
 MESSAGE_BYTES = 400
-# Signatures that were checked lately. Every neighbour that floods brings the same one.
+# The gate remembers this number of signatures that held lately. Every neighbour that floods brings
+# the same one.
 KNOWN_MAX = 16_384
 
 
@@ -52,12 +53,12 @@ class Waiting(NamedTuple):
 class Gate:
     def __init__(self, rights: Rights, proof: Proof, out: list[Effect]) -> None:
         self._rights, self._proof, self._out = rights, proof, out
-        # In the order of their coming, so the first is the first whose time is up.
+        # The messages stand in the order of their coming, so the time of the first is up first.
         self._waiting: deque[Waiting] = deque()
         self._bytes_by: dict[Peer, int] = {}
         self._bytes = 0
         self._known: OrderedDict[bytes, None] = OrderedDict()
-        # Messages that were refused because their publisher has not signed them.
+        # This number of messages was refused because their publisher has not signed them.
         self.forged = 0
 
     @property
@@ -65,7 +66,9 @@ class Gate:
         return self._waiting[0].until if self._waiting else NEVER
 
     def admits(self, sender: Peer, message: Message, now: Micros) -> bool | None:
-        """Whether the message may go to its overlay. None means that it must be declined at once."""
+        """Return whether the message may go to its overlay. None means that it must be declined at
+        once.
+        """
         read = _RELAYED.get(type(message))
         if read is None:
             return True
@@ -81,12 +84,12 @@ class Gate:
         return False
 
     def proved(self) -> list[Waiting]:
-        """Messages whose publishers are known by now. They may be received again."""
+        """Return the messages whose publishers are known by now. They may be received again."""
         identity = self._rights.identity
         return self._take([one for one in self._waiting if identity(one.publisher) is not None])
 
     def expired(self, now: Micros) -> list[Waiting]:
-        """Messages that have waited in vain. They must be declined."""
+        """Return the messages that have waited in vain. They must be declined."""
         over = self._take([one for one in self._waiting if one.until <= now])
         for one in over:
             reason = "events of a publisher that nobody has proved"
@@ -133,7 +136,9 @@ class Gate:
 
 
 Read = Callable[[Any], tuple[Peer, bytes, bytes, int]]
-"""Of a relayed message: its publisher, what the publisher said, the signature, and its bytes."""
+"""It returns the publisher of a relayed message, the bytes that the publisher signed, the
+signature, and the number of bytes that the message counts as.
+"""
 
 
 def _of_batch(batch: Batch) -> tuple[Peer, bytes, bytes, int]:
