@@ -1,7 +1,7 @@
-"""GosSkip (seed 001): content filters in dictionary order, linked by gossip into a perfect skip
-list.
+"""GosSkip (seed 001) puts content filters in dictionary order, and gossip links them into a perfect
+skip list.
 
-Read ALGORITHM.md first.
+Read ALGORITHM.md first. These are the modules:
 
 position     places in the order, and the circle that they form
 entry        one entry's links, Figure 2, and where an event goes next

@@ -1,4 +1,4 @@
-"""What an entry says to its neighbours of level 0, and who they are."""
+"""The messages from an entry to its neighbours of level 0, and the choice of these neighbours."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from gossamer.overlay.skiplist.marks import Marks
 from gossamer.overlay.skiplist.messages import Beat, Gossip, Item
 from gossamer.overlay.skiplist.position import Position
 
-# Beats after which the successors are told again, changed or not. A neighbour that did not agree
-# yet that the two are neighbours has taken no notice of the earlier message.
+# After this number of beats a beat names the successors again, changed or not. A neighbour that did
+# not agree yet that the two are neighbours has taken no notice of the earlier beat.
 TELL_AGAIN = 8
 
 
@@ -20,7 +20,9 @@ class Beside:
         self._host, self._leases, self._marks = host, leases, marks
 
     def gossip(self, entry: Entry, to: Position, items: tuple[Item, ...], now: Micros) -> None:
-        """The message of level 0: heartbeat, Figure 2, and what rides on them."""
+        """Send the message of level 0. It is the heartbeat, and it carries Figure 2 and the
+        marks.
+        """
         clear = self._leases.is_clear(entry, rightward=True, now=now)
         marks = self._marks.to_pass_on(entry, to, now)
         self._host.send(
@@ -38,7 +40,7 @@ class Beside:
     def weave(
         self, entry: Entry, level: int, to: Position, items: tuple[Item, ...], now: Micros
     ) -> None:
-        """The message of any level."""
+        """Send the message of any level."""
         if level:
             chain = entry.behind(level, level % 2 == 1) if self._host.config.k == 2 else ()
             self._host.send(to[1], Gossip(self._host.topic, to[0], level, items, chain), now)

@@ -7,44 +7,45 @@ from msgspec import Struct
 from gossamer.machine import SECOND
 
 K_MAX = 16
-# Places of one node in one topic. Beyond that number a node takes coarser places.
+# A node has at most this number of places in one topic. Beyond that it takes coarser places.
 ENTRIES_MAX = 256
-# Members of a small list. Such a list may vanish and begin anew while there are leases of the old
-# one (leases.py).
+# A small list has at most this number of members. Such a list may vanish and begin anew while there
+# are leases of the old one (leases.py).
 FEW = 64
-# Entries of a node while it joins new places and has not withdrawn the old ones yet.
+# A node has at most this number of entries while it joins new places and has not withdrawn the old
+# ones yet.
 MOVING_MAX = 2 * ENTRIES_MAX
 
 
 class SkipConfigError(ValueError):
-    """A parameter that cannot be used; says which and why."""
+    """A parameter cannot be used. The text says which one, and why."""
 
 
 class SkipConfig(Struct, frozen=True, kw_only=True):
-    # A link of level l spans k**l entries: more links and fewer messages when small, fewer links
-    # when large.
+    # A link of level l spans k**l entries. A small k makes more links and fewer messages, and a
+    # large k makes fewer links.
     k: int = 2
     # The seed calls it t. Level l gossips every t * (l + 1).
     period: int = SECOND
-    # The number of neighbours that may die at once.
+    # This number of neighbours may die at once.
     successors: int = 8
     # After this number of periods without a word a level-0 neighbour counts as gone.
     silence: int = 3
     # After this number of periods of its level without gossip that renews it a long link is
     # dropped.
     stale: int = 5
-    # The most periods between two checks, through some other member, of the place of an entry. 0
+    # An entry checks its place through some other member at least once in this number of periods. 0
     # means never.
     check: int = 64
     # "paper" is greedy by comparison alone, and visits contiguous matches one by one.
     routing: str = "gossamer"
-    # With "paper" levels come with the periods alone.
+    # With "paper" the levels come with the periods alone.
     pace: str = "prompt"
     # "entries" is section 3.5 of the seed: special routing entries at every peer of the range.
     ranges: str = "cells"
-    # The time for which a publisher may rely on an empty gap. 0 means not at all.
+    # A publisher may rely on an empty gap for this time. 0 means not at all.
     lease: int = 10 * SECOND
-    # The longest silence of a peer that owes a report. It is cut off then.
+    # A peer that owes a report is cut off after a silence of this length.
     patience: int = 8 * SECOND
     entries_max: int = MOVING_MAX
 

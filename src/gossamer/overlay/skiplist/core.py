@@ -1,8 +1,8 @@
-"""SkipList: one topic's list at one node, sans-IO. The machine that ties the parts together.
+"""The machine ``SkipList`` ties the parts together. It is one topic's list at one node, sans-IO.
 
 ``Deliver(0, (what,))`` hands its owner ``Placed`` and ``Joined`` (an entry's join) and ``Found``
-(the answer to a look-up). Events go to ``arrive``, which says how many subscriptions took them,
-and the receipt of a batch to ``complete``.
+(the answer to a look-up). Events go to ``arrive``, which says how many subscriptions took them. The
+receipt of a batch goes to ``complete``.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ from gossamer.overlay.skiplist.position import KEY_MAX, Interval, cut
 from gossamer.overlay.skiplist.search import Answer, Search
 from gossamer.overlay.skiplist.walks import Walked, Walks
 
-# Bits below the incarnation: entries in one life.
+# This number of bits below the incarnation counts the entries in one life.
 LIVES = 24
-# Messages between a node's own entries in one turn.
+# In one turn a node's own entries exchange at most this number of messages.
 LOOPS_MAX = 10_000
 
 
 def _owned(intervals: Sequence[tuple[bytes, bytes]]) -> list[Interval]:
-    """All positions whose keys are in these intervals of keys.
+    """Return intervals of all positions whose keys are in these intervals of keys.
 
-    Nothing is between keys that differ only where no entry's key reaches.
+    There is no entry between keys that differ only where no entry's key reaches.
     """
     owned: list[Interval] = []
     for low, high in intervals:
@@ -63,7 +63,7 @@ def _owned(intervals: Sequence[tuple[bytes, bytes]]) -> list[Interval]:
 
 
 class SkipListError(Exception):
-    """A call that the list cannot carry out; says why."""
+    """The list cannot carry out a call. The text says why."""
 
 
 class SkipList:
@@ -84,13 +84,15 @@ class SkipList:
         topic: int = 0,
         hangs_up: bool = False,
     ) -> None:
-        """``arrive``: how many subscriptions of this node take each event of a group, as the
-        engine's ``Arrive``; asked once for each event. ``complete``: the receipt of a batch.
-        ``ask``: what a look-up that has come to an entry is to be told. ``contacts``: members
-        of the list that a newcomer may ask; in a node, those whose interest record says so.
-        ``epoch``: another number whenever a member is new among at most FEW (leases.py).
-        ``members``: the members that live, if the owner knows it better than silence does
-        (host.py). Then ``dead`` tells the list of each that does not.
+        """Make the list from these parts of its owner.
+
+        ``arrive`` says how many subscriptions of this node take each event of a group, as the
+        engine's ``Arrive``. It is asked once for each event. ``complete`` takes the receipt of a
+        batch. ``ask`` returns the answer to a look-up that has come to an entry. ``contacts``
+        returns the members of the list that a newcomer may ask. In a node, these are the members
+        whose interest record says so. ``epoch`` returns another number whenever a member is new
+        among at most FEW (leases.py). ``members`` knows the members that live, if the owner knows
+        it better than silence does (host.py). Then ``dead`` tells the list of each dead one.
         """
         self.me, self.config, self.incarnation = me, config, incarnation
         self._lines = Lines(me, address, hangs_up=hangs_up)
@@ -133,7 +135,7 @@ class SkipList:
 
     @property
     def holds_back(self) -> bool:
-        """Whether events that match nothing are held back where a gap is leased.
+        """Whether this node holds back events that match nothing, where it has a lease on a gap.
 
         The seed calls this proxy filters.
         """
@@ -145,17 +147,17 @@ class SkipList:
 
     @property
     def is_busy(self) -> bool:
-        """Events, of its own or others', are on their way through this node."""
+        """Whether events, its own or others', are on their way through this node."""
         return bool(self.engine.under_way()) or self._search.is_busy
 
     @property
     def remembered(self) -> int:
-        """Events that are known to have been here."""
+        """The number of events that are known to have been here."""
         return self.engine.remembered
 
     @property
     def wanted(self) -> list[Peer]:
-        """Whom this node's entries are linked with: connections that should stay."""
+        """The peers that this node's entries are linked with. Connections to them should stay."""
         peers = dict.fromkeys(
             link.at[1] for entry in self.entries.values() for _, _, link in entry.links()
         )
@@ -164,8 +166,8 @@ class SkipList:
     # -------------------------------------------------------------------- commands
 
     def enter(self, key: bytes, now: Micros, until: bytes | None = None) -> None:
-        """Place an entry. ``until``: with the seed's ranges, it wants every event from ``key`` to
-        that, both included.
+        """Place an entry. With the seed's ranges, it wants every event from ``key`` to ``until``,
+        both included.
         """
         if key in self.entries:
             raise SkipListError(
@@ -189,7 +191,7 @@ class SkipList:
         self._host.sooner(now)
 
     def extend(self, key: bytes, until: bytes | None, now: Micros) -> None:
-        """With the seed's ranges: from now on the entry wants everything up to there."""
+        """Let the entry want everything up to ``until`` from now on, with the seed's ranges."""
         entry = self.entries[key]
         if until == (entry.range.high if entry.range is not None else None):
             return
@@ -236,24 +238,24 @@ class SkipList:
         self._walks.publish(batch, owned, pack, now)
 
     def took(self, id: Id, counts: Counts, now: Micros) -> list[Effect]:
-        """The owner has taken events for which ``arrive`` had said None."""
+        """Count events that the owner has taken now. ``arrive`` had said None for them."""
         self._walks.took(id, counts, now)
         return self.effects(now)
 
     def lookup(
         self, intervals: Sequence[tuple[bytes, bytes]], now: Micros, payload: bytes = b""
     ) -> int:
-        """Which entries are there, and with a payload: which subscriptions at them want this event?
+        """Ask for the entries there and, with a payload, for the subscriptions that want it.
 
-        Nothing is handed over. Returns the number that ``Found`` will carry.
+        Nothing is handed over. Return the number that ``Found`` will carry.
         """
         number = self._search.ask(_owned(intervals), payload, now)
         self._host.sooner(now)
         return number
 
     def doubt(self, now: Micros) -> None:
-        """There may be another circle, of a part of the fabric that was cut off: look at whether
-        the places are right, soon.
+        """Check soon whether the places are right. There may be another circle, of a part of the
+        fabric that was cut off.
         """
         soon = Micros(now + self.config.period // 2)
         for entry in self.entries.values():
@@ -262,12 +264,12 @@ class SkipList:
         self._host.sooner(soon)
 
     def forget(self, number: int) -> None:
-        """Nobody waits for the answer to this look-up any longer."""
+        """Forget a look-up when no caller waits for its answer any longer."""
         self._search.forget(number)
 
     def dead(self, peer: Peer, now: Micros) -> None:
-        """A verdict: this peer is no more, or has begun anew and has none of its old entries,
-        whatever its link says.
+        """Take the verdict that this peer is no more, whatever its link says. A peer that has begun
+        anew has none of its old entries either.
         """
         self._level0.peer_down(peer, now)
         self._host.sooner(now)
@@ -337,8 +339,8 @@ class SkipList:
             self._say_clear(entry, now)
 
     def _say_clear(self, entry: Entry, now: Micros) -> None:
-        """Nobody relies on the old gaps any longer: newcomers at both sides are waiting to hear
-        it.
+        """Tell both neighbours that no publisher relies on the old gaps any longer. Newcomers at
+        both sides wait to hear it.
         """
         self._level0.probe(entry, now)
         if entry.lefts[0] is not None:
@@ -363,13 +365,13 @@ class SkipList:
             self._say_clear(entry, now)
 
     def _down(self, peer: Peer, now: Micros) -> None:
-        """There is no line to this peer, so it will report on nothing. It may live all the same."""
+        """Give up the answers of a peer that has no line. It may live all the same."""
         if not self._host.lives(peer):
             self._level0.peer_down(peer, now)
         self._search.peer_down(peer, now)
 
     def effects(self, now: Micros) -> list[Effect]:
-        """The effects so far. Messages between entries of this node are dealt with on the way."""
+        """Return the effects so far. Handle messages between entries of this node on the way."""
         loop = self._lines.loop
         if loop:
             for _ in range(LOOPS_MAX):

@@ -1,4 +1,4 @@
-"""What the parts of a list at one node share: its entries, its parameters, and a way to send."""
+"""The parts of a list at one node share its entries, its parameters, and a way to send."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from gossamer.overlay.skiplist.messages import Part
 from gossamer.overlay.skiplist.position import Position, between
 from gossamer.trace import Rejected, hex_peer
 
-# Entries of one node that one walk visits.
+# One walk visits at most this number of entries of one node.
 VISITS_MAX = 1_024
 
 
 class Members(Protocol):
-    """What the owner of a list knows of its members (in a node: from the view). Without it,
-    silence and broken lines are deaths.
+    """The owner of a list knows its members. In a node it knows them from the view. Without this
+    knowledge, silence and broken lines count as deaths.
     """
 
     def lives(self, peer: Peer) -> bool:
-        """Whether that node is a member of the fabric: then it is waited for, whatever its line
-        does.
+        """Return whether that node is a member of the fabric. The list waits for a member, whatever
+        its line does.
         """
 
     def is_known(self) -> bool:
-        """Whether every member of this list can know by now that this node is one of its
+        """Return whether every member of this list can know by now that this node is one of its
         ``contacts``.
         """
 
@@ -57,21 +57,21 @@ class Host:
             contacts,
         )
         self.entries: dict[bytes, Entry] = {}
-        # Entries that this node has had, those of earlier lives included.
+        # The node has had this number of entries, those of earlier lives included.
         self.births = 0
         self.out: list[Effect] = []
-        # Of the list; may be too early, never too late.
+        # The deadline of the list may be too early, but never too late.
         self.deadline: Micros = NEVER
         self.counters = {
             "rejected": 0, "joins": 0, "repairs": 0, "revoked": 0, "held": 0, "resent": 0,
             "absent": 0,
-            # Places with which events were compared on their way, by binary search.
+            # Events were compared with this number of places on their way, by binary search.
             "compared": 0,
         }  # fmt: skip
 
     def send(self, to: int, message: Message, now: Micros) -> None:
         up = self.lines.up
-        # The way of nearly all messages.
+        # Nearly all messages go this way.
         if to in up:
             up[Peer(to)] = now
             self.out.append(Send((Peer(to),), message))
@@ -91,7 +91,7 @@ class Host:
         self.deadline = min(self.deadline, at)
 
     def contact(self) -> int | None:
-        """Some other member of the list, drawn; None if there is none."""
+        """Draw some other member of the list. Return None if there is none."""
         known = self.contacts()
         for _ in range(4):
             if not known:
@@ -102,7 +102,7 @@ class Host:
         return next((int(peer) for peer in known if peer != self.me), None)
 
     def call(self, peer: Peer, now: Micros) -> bool:
-        """Have a link to the peer, if need be by dialling it; returns whether that may be."""
+        """Get a link to the peer, if need be by dialling it. Return whether that is possible."""
         if peer in self.lines.up:
             self.lines.up[peer] = now
             return True
@@ -111,9 +111,10 @@ class Host:
         return self.lines.calls(peer)
 
     def steps(self, part: Part) -> list[tuple[Entry, Step]]:
-        """How a walk through this interval goes on, at all entries of this node that it comes to.
+        """Return how a walk through this interval goes on, at each entry of this node on its way.
 
-        Each of them decides for the part up to the next one, so the walk does not come back here.
+        Each of these entries decides for the part up to the next one, so the walk does not come
+        back here.
         """
         work, visits = self._starts(part), 0
         found: list[tuple[Entry, Step]] = []
@@ -159,16 +160,16 @@ class Host:
 
     @property
     def is_placed(self) -> bool:
-        """Whether this node has an entry in the list."""
+        """Return whether this node has an entry in the list."""
         return bool(self.entries) and any(entry.is_placed for entry in self.entries.values())
 
     def lives(self, peer: int) -> bool:
-        """Known to live: a verdict that no silence outweighs."""
+        """Return whether the peer is known to live. No silence outweighs that verdict."""
         return self.members is not None and self.members.lives(Peer(peer))
 
     def nearest(self, place: Position) -> Entry | None:
-        """This node's entry from which a walk to the place begins: the last before it, else the
-        last of all.
+        """Return this node's entry from which a walk to the place begins. It is the last entry
+        before the place, or else the last of all.
         """
         placed = [entry for entry in self.entries.values() if entry.is_placed]
         if not placed:

@@ -1,12 +1,14 @@
-"""Joining (section 3.3): an entry looks for its place, and is taken in.
+"""Joining (section 3.3), where an entry looks for its place and is taken in.
 
-A join walks to the entry at whose right it belongs; that one takes it in at once and answers. It
-is complete when the right neighbour agrees as well and nobody relies on the old gap (leases.py).
-An old entry sends such a join now and then, through some other member: whoever would take it in
-elsewhere is from another circle, and the two grow together like a zip.
+A join walks to the entry at whose right the newcomer belongs. That entry takes the newcomer in at
+once and answers. The join is complete when the right neighbour agrees as well and no publisher
+relies on the old gap (leases.py). An old entry sends such a join now and then, through some other
+member. An entry that would take it in elsewhere is from another circle, and the two circles grow
+together like a zip.
 
-A join goes over several links, and nobody tells a newcomer that one of them broke on the way. So
-it asks again after a while, as does an entry that asks members whether they are in the list.
+A join goes over several links, and no node tells a newcomer that one of them broke on the way. So
+the newcomer asks again after a while, as does an entry that asks members whether they are in the
+list.
 """
 
 from __future__ import annotations
@@ -18,19 +20,21 @@ from gossamer.overlay.skiplist.host import Members
 from gossamer.overlay.skiplist.messages import HOPS_MAX, Absent, Join, Welcome
 from gossamer.overlay.skiplist.position import Position, between
 
-# Checks at an eighth, a quarter and half of the time before they come as rarely as configured.
+# The first checks come after an eighth, a quarter and half of the configured time. The later ones
+# come as rarely as configured.
 CHECKS_SOON = 3
 JOIN_HOPS_MAX = 256
-# Hops that a join is charged for when the entry that it was sent to is not there.
+# A join is charged this number of hops when the entry that it was sent to is not there.
 DETOUR = 16
-# Of a check, and for each level k + 1 more: ample in a list whose long links are there; until then
-# it can wait.
+# A check has this number of hops, and k + 1 more for each level. They are ample in a list that has
+# its long links, and until then the check can wait.
 CHECK_HOPS = 8
-# Joins through contacts that came to nothing, and an entry is on its own until a check succeeds.
+# When this number of joins through contacts has come to nothing, an entry is on its own until a
+# check succeeds.
 ATTEMPTS_MAX = 8
-# How often members are asked in each period whether they are in the list.
+# An entry asks members this number of times in each period whether they are in the list.
 ASK_AGAIN = 4
-# Of them at once.
+# It asks at most this number of members at once.
 ASK_MAX = 64
 
 
@@ -44,7 +48,7 @@ class Placed:
 
 
 class Joined:
-    """An entry's join is complete: every event from now on is due."""
+    """An entry's join is complete, so every event from now on is due."""
 
     __slots__ = ("at",)
 
@@ -54,8 +58,8 @@ class Joined:
 
 class Joining(Beside):
     def join(self, entry: Entry, now: Micros) -> None:
-        """Look for the entry's place: from another entry of this node, or through a contact; with
-        neither, it is the first.
+        """Look for the entry's place, from another entry of this node or through a contact. If
+        there is neither, the entry is the first.
         """
         host = self._host
         if entry.is_placed:
@@ -88,11 +92,11 @@ class Joining(Beside):
             self._found(entry, now)
 
     def _ask_around(self, entry: Entry, members: Members, now: Micros) -> None:
-        """Where members are known, only the least of them may begin a list, and only when no other
-        is in it.
+        """Ask the known members whether they are in the list.
 
-        So there is one beginning, though many join at once. Whoever asks is known to those whom it
-        asks (``is_known``), so of two that are not in the list and ask each other the greater
+        Only the least of the members may begin a list, and only when no other is in it. So there is
+        one beginning, though many join at once. A member that asks is known to those that it asks
+        (``is_known``). So of two members that are not in the list and ask each other, the greater
         waits for the less.
         """
         host = self._host
@@ -114,7 +118,7 @@ class Joining(Beside):
             host.send(peer, Join(host.topic, entry.at, born=entry.born), now)
 
     def _refused(self, by: Peer, members: Members, now: Micros) -> None:
-        """That member is not in the list. If no other is, this may be the one to begin it."""
+        """Note that the member is not in the list. If no other is, this node may begin it."""
         host = self._host
         entry = next(iter(host.entries.values()), None)
         if entry is None or any(other.is_placed for other in host.entries.values()):
@@ -125,11 +129,10 @@ class Joining(Beside):
             self._begin(entry, others, now)
 
     def _begin(self, entry: Entry, others: list[int], now: Micros) -> None:
-        """All others have said that they are not in the list: begin it, when they have said so
-        twice.
+        """Begin the list when all others have said twice that they are not in it.
 
-        Who said so first may have joined a list whose last other member then left, and said so
-        too; that one stays in it.
+        The first member that said so may have joined a list afterwards. The last other member of
+        that list may then have left, and have said so too. The first one stays in that list.
         """
         host = self._host
         if others and not entry.refused_twice:
@@ -144,7 +147,9 @@ class Joining(Beside):
                 self.join(other, now)
 
     def _check_later(self, entry: Entry, now: Micros) -> None:
-        """Look at whether the place is right: soon after it was in doubt, then ever more rarely."""
+        """Plan the next check of the place. Checks come soon after a doubt, then ever more
+        rarely.
+        """
         check = self._host.config.check
         wait = self._host.config.period * max(2, check >> max(0, CHECKS_SOON - entry.checks))
         entry.checks += 1
@@ -152,10 +157,10 @@ class Joining(Beside):
         self._host.sooner(entry.check_at)
 
     def _found(self, entry: Entry, now: Micros) -> None:
-        """Be the first. If there are others after all, the checks will find them."""
+        """Begin as the first entry. If there are others after all, the checks will find them."""
         entry.is_placed = True
-        # Publishers have heard of a new member (leases.py, epochs); of a further entry of an old
-        # one they have not.
+        # Publishers have heard of a new member (leases.py, epochs). They have not heard of a
+        # further entry of an old member.
         entry.cleared_left = entry.cleared_right = not entry.follows
         entry.attempts = 0
         entry.refused.clear()
@@ -175,8 +180,8 @@ class Joining(Beside):
         if message.to is not None and entry is None:
             host.send(sender, Absent(host.topic, (message.to, host.me), host.births), now)
         if entry is None or not entry.is_placed or entry.at == place:
-            # From another entry, the bound says nothing: without a price such a walk could go
-            # around for ever.
+            # The bound says nothing to another entry, from which the walk goes on. Without a price
+            # such a walk could go around for ever.
             hops, bound = hops + (DETOUR if message.to is not None else 0), None
             entry = self._other(place)
         if hops > JOIN_HOPS_MAX:
@@ -206,7 +211,7 @@ class Joining(Beside):
             entry, hops = nearer, hops + 1
 
     def _other(self, place: Position) -> Entry | None:
-        """The nearest entry of this node that is not the one that looks for its place itself."""
+        """Return the nearest entry of this node, except the one that looks for its place."""
         host = self._host
         entry = host.nearest(place)
         if entry is not None and entry.at == place:
@@ -217,7 +222,9 @@ class Joining(Beside):
         return entry
 
     def _take_in(self, entry: Entry, place: Position, hops: int, born: int, now: Micros) -> None:
-        """The place is between this entry and its right neighbour, or is that neighbour."""
+        """Take in an entry whose place is between this entry and its right neighbour. The right
+        neighbour itself may ask too.
+        """
         host, config = self._host, self._host.config
         old = list(entry.successors)
         if place != entry.right:
@@ -239,7 +246,8 @@ class Joining(Beside):
             self._marks.for_newcomer(entry, place),
         )  # fmt: skip
         if place[1] == host.me:
-            # At once: the next of this node's entries may come right behind it.
+            # The entry is placed at once, because the next of this node's entries may come right
+            # behind it.
             self.receive_welcome(host.me, welcome, now)
         else:
             host.send(place[1], welcome, now)
@@ -264,7 +272,8 @@ class Joining(Beside):
             entry.refused_twice = False
             entry.learn(message.lefts, False, now)
             entry.learn(message.rights, True, now)
-            # Those at the other ends have nearer ones.
+            # The entries at the other ends have nearer neighbours, so they need not hear of these
+            # links.
             entry.fresh.clear()
             entry.checks = 0
             self._check_later(entry, now)
@@ -285,7 +294,7 @@ class Joining(Beside):
         self.settle(entry, now)
 
     def settle(self, entry: Entry, now: Micros) -> None:
-        """Is the join complete?"""
+        """Complete the join if nothing stands against it any longer."""
         right, left = entry.rights[0], entry.lefts[0]
         if (
             entry.is_joined

@@ -1,24 +1,24 @@
-"""Leases of empty gaps: the seed's "proxy filter" (section 3.4), made safe.
+"""Leases of empty gaps, which are a safe form of the seed's "proxy filter" (section 3.4).
 
-A dead end tells the publisher the gap that its event fell into, and the publisher holds back
-further events for it until ``lease`` after it *sent* the event: so the granting entry, which
-counts from later, always outlives the lease. Entries at both ends of a gap grant leases for it.
-When an entry joins into the gap, both revoke their leases, and say ``clear`` to it once
-every lessee has answered or its lease has run out; the join is complete only then, so no due event
-is held back.
+A dead end tells the publisher the gap that its event fell into. The publisher holds back further
+events for that gap until ``lease`` after it *sent* the event. The granting entry counts from a
+later moment, so it always outlives the lease. Entries at both ends of a gap grant leases for it.
+When an entry joins into the gap, both ends revoke their leases. They say ``clear`` to the newcomer
+once every lessee has answered or its lease has run out. The join is complete only then, so no due
+event is held back.
 
-A newcomer passes ``clear`` on only when it has been told so itself: of two that join into one gap
-each hears it from its own side. And no lease lasts longer than ``lease`` after both neighbours
-have known an entry, so it need not wait longer than that, whoever has died meanwhile.
+A newcomer passes ``clear`` on only when it has been told so itself. Of two entries that join into
+one gap, each hears it from its own side. No lease lasts longer than ``lease`` after both neighbours
+have known an entry. So the entry need not wait longer than that, whichever node has died meanwhile.
 
-Lessees of an entry that died are not known to its heir, which says ``clear`` only when any lease
-must have run out (``free_*_at``). A revocation may overtake the report that brings the lease:
+An heir does not know the lessees of the entry that died. It says ``clear`` only when any lease must
+have run out (``free_*_at``). A revocation may overtake the report that brings the lease, and the
 numbers settle that.
 
-Who begins a list anew, because everybody has left or died, has no neighbour to ask, though leases
-of the old list may be about. So a lease holds only within one **epoch**, a number that the owner
-of the list changes whenever it hears of a new member while they are few; a subscription is not
-ready before every publisher has heard of it.
+A node begins a list anew when all others have left or died. It has no neighbour to ask, though
+leases of the old list may be about. So a lease holds only within one **epoch**. That is a number
+that the owner of the list changes whenever it hears of a new member while the members are few. A
+subscription is not ready before every publisher has heard of its node.
 """
 
 from __future__ import annotations
@@ -29,26 +29,29 @@ from gossamer.overlay.skiplist.host import Host
 from gossamer.overlay.skiplist.messages import Gap, Revoke, Revoked
 from gossamer.overlay.skiplist.position import Position
 
-# Gaps that a publisher remembers.
+# A publisher remembers at most this number of gaps.
 HELD_MAX = 4_096
-# Of one gap.
+# One gap has at most this number of lessees.
 LESSEES_MAX = 256
 
 
 class Leases:
     def __init__(self, host: Host) -> None:
         self._host = host
-        # The gaps that this node relies on, by the entry that granted the lease and the side of it.
+        # This node relies on these gaps. The key is the entry that granted the lease, and the side
+        # of it.
         self.gaps: dict[tuple[Position, bool], tuple[Gap, Micros, int]] = {}
-        # Leases on events that were sent up to then are not taken: a revocation may be forgotten.
+        # This node takes no lease on an event that was sent up to this time, because it may have
+        # forgotten a revocation.
         self._distrust = Micros(-1)
-        # Revoked up to this number; remembered until any such lease is over.
+        # The leases of these entries are revoked up to the number. The node remembers that until
+        # any such lease is over.
         self._void: dict[Position, tuple[int, Micros]] = {}
 
     # -------------------------------------------------------------------- granting
 
     def grant(self, entry: Entry, rightward: bool, publisher: int, now: Micros) -> Gap | None:
-        """The gap at this side, for this publisher to rely on."""
+        """Return the gap at this side, for this publisher to rely on."""
         lessees = entry.lessees_right if rightward else entry.lessees_left
         if not self._host.config.lease or not entry.is_joined:
             return None
@@ -62,8 +65,8 @@ class Leases:
         return Gap(left, right, entry.at, entry.number)
 
     def is_relied_on(self, entry: Entry, now: Micros) -> bool:
-        """Whether somebody may hold a lease of a gap beside this entry, granted by it or by one
-        whose heir it is.
+        """Return whether a publisher may hold a lease of a gap beside this entry. The lease was
+        granted by this entry, or by one whose heir it is.
         """
         for lessees in (entry.lessees_left, entry.lessees_right):
             self._prune(lessees, now)
@@ -73,7 +76,7 @@ class Leases:
         return bool(entry.lessees_left or entry.lessees_right) or not clear
 
     def void(self, entry: Entry, rightward: bool, now: Micros) -> None:
-        """The gap at this side has changed: take back the leases of it."""
+        """Take back the leases of the gap at this side, which has changed."""
         lessees = entry.lessees_right if rightward else entry.lessees_left
         self._prune(lessees, now)
         for peer, until in lessees.items():
@@ -87,15 +90,15 @@ class Leases:
         lessees.clear()
 
     def remind(self, entry: Entry, now: Micros) -> None:
-        """Once a period: those who have not answered may not have heard."""
+        """Repeat once a period the revocations without an answer, which may have been lost."""
         for peer, (until, number) in entry.waits.items():
             if until > now:
                 self._host.send(peer, Revoke(self._host.topic, entry.at, number), now)
 
     def is_clear(self, entry: Entry, rightward: bool, now: Micros) -> bool:
-        """Nobody relies any longer on what the gap at this side was before it changed.
+        """Return whether no publisher relies any longer on the gap that was at this side before.
 
-        A newcomer knows that only of gaps from its own time on; of the time before, the neighbour
+        A newcomer knows that only of gaps from its own time on. Of the time before, the neighbour
         at its other side must say so.
         """
         if entry.waits:
@@ -108,7 +111,7 @@ class Leases:
         )
 
     def wake(self, entry: Entry, now: Micros) -> bool:
-        """Whether the last lessee has just been outlived."""
+        """Return whether the last lease that the entry waited for has just run out."""
         before = bool(entry.waits)
         self._outlive(entry, now)
         return before and not entry.waits
@@ -123,13 +126,13 @@ class Leases:
             del lessees[peer]
 
     def receive_revoked(self, sender: int, message: Revoked, now: Micros) -> Entry | None:
-        """Returns the entry that is waiting for nobody else now."""
+        """Return the entry if it waits for no other lessee now."""
         entry = self._host.entries.get(message.by[0])
         if entry is None or entry.at != message.by:
             return None
         waits = entry.waits.get(sender)
         if waits is None or message.number < waits[1]:
-            # The answer to an earlier revocation.
+            # This is the answer to an earlier revocation.
             return None
         del entry.waits[sender]
         self._outlive(entry, now)
@@ -138,7 +141,7 @@ class Leases:
     # --------------------------------------------------------------------- holding
 
     def hold(self, gap: Gap, sent_at: Micros, now: Micros, epoch: int = 0) -> None:
-        """A report has brought a lease on an event that was sent then, in that epoch."""
+        """Take the lease that a report has brought for an event of that time and epoch."""
         until = Micros(sent_at + self._host.config.lease)
         void = self._void.get(gap.by)
         if (
@@ -152,7 +155,7 @@ class Leases:
         self.gaps[gap.by, gap.left == gap.by] = (gap, until, epoch)
 
     def is_held(self, low: Position, high: Position, now: Micros) -> bool:
-        """Whether the interval is known to be empty."""
+        """Return whether the interval is known to be empty."""
         present = self._host.epoch()
         for by, (gap, until, epoch) in list(self.gaps.items()):
             if until <= now or epoch != present:
@@ -185,6 +188,6 @@ class Leases:
 
     @property
     def held(self) -> list[tuple[Gap, Micros]]:
-        """The gaps that this node relies on, and until when."""
+        """The gaps that this node relies on, each with the end of its lease."""
         present = self._host.epoch()
         return [(gap, until) for gap, until, epoch in self.gaps.values() if epoch == present]

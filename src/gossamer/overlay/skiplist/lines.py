@@ -1,9 +1,9 @@
-"""Connections to whom an entry must talk. ``Send`` goes over links that are up, so others are
-dialled first and messages wait.
+"""Connections to the peers that an entry must talk to.
 
-What waits is bounded, and does not wait for long: who cannot be reached in ``PATIENCE`` is told of
-as if its link had broken. Lines that nothing has been sent over for ``IDLE`` are closed by the
-side that dialled, if the owner lets it.
+``Send`` goes over links that are up. Other peers are dialled first, and the messages for them wait.
+The number of waiting messages is bounded, and no message waits for long. If a peer cannot be
+reached within ``PATIENCE``, the lines report it as if its link had broken. The side that dialled
+closes a line that it has sent nothing over for ``IDLE``, if the owner lets it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from gossamer.machine import NEVER, SECOND, Dial, Effect, Hangup, Message, Micros, Peer, Send
 
-# Messages for one peer that is being dialled.
+# This number of messages may wait for one peer that is being dialled.
 WAITING_MAX = 256
 PEERS_WAITING_MAX = 4_096
 PATIENCE = 2 * SECOND
@@ -34,14 +34,14 @@ class Lines:
         self, me: Peer, address: Callable[[Peer], str | None], *, hangs_up: bool = False
     ) -> None:
         self.me = me
-        # When something was last sent.
+        # Each peer with a link has the time here at which a message was last sent to it.
         self.up: dict[Peer, Micros] = {}
         self.dropped = 0
-        # From one entry of this node to another.
+        # These messages go from one entry of this node to another.
         self.loop: deque[Message] = deque()
         self._address, self._hangs_up = address, hangs_up
         self._waiting: dict[Peer, _Waiting] = {}
-        # Dialled from here.
+        # This node has dialled these peers.
         self._mine: dict[Peer, None] = {}
         self._look_at: Micros = NEVER
 
@@ -65,11 +65,11 @@ class Lines:
         return effects
 
     def calls(self, peer: Peer) -> bool:
-        """Whether that peer is being dialled."""
+        """Return whether that peer is being dialled."""
         return peer in self._waiting
 
     def call(self, to: Peer, now: Micros) -> list[Effect]:
-        """Dial a peer, if it can be and is not being dialled already."""
+        """Dial a peer, if it has an address and is not being dialled already."""
         if to in self._waiting:
             return []
         address = self._address(to)
@@ -94,7 +94,7 @@ class Lines:
         self._mine.pop(peer, None)
 
     def wake(self, now: Micros) -> tuple[list[Effect], list[Peer]]:
-        """Dial again; returns also who cannot be reached."""
+        """Dial again. Return also the peers that cannot be reached."""
         effects: list[Effect] = []
         lost: list[Peer] = []
         self._look_at = NEVER

@@ -1,15 +1,14 @@
-"""Ranges in the seed's own way (section 3.5): special routing entries at every peer of the range.
-Selectable, for comparison.
+"""Ranges in the seed's own way (section 3.5), as routing entries at every peer of the range.
 
-The subscriber of [v1, v2] joins at v1. Its mark rides rightward on the gossip of level 0; every
-entry up to v2, and the first one beyond, keeps it, and hands an event that falls into the range to
-the subscriber. Marks are renewed with the gossip and run out without it; an unsubscription is
-passed on at once. Covering and merging, as the seed proposes: of one node's ranges those that
-overlap are merged into one mark, and a mark that is covered by another of the same node is not
-kept.
+A configuration can select this way for comparison. The subscriber of [v1, v2] joins at v1. Its mark
+rides rightward on the gossip of level 0. Every entry up to v2, and the first one beyond, keeps the
+mark, and hands an event that falls into the range to the subscriber. The gossip renews the marks,
+and they run out without it. An entry passes an unsubscription on at once.
 
-The other way (kinds and cells) keeps nothing at other peers;
-`filters/place.py` makes its keys.
+The seed proposes covering and merging. So the ranges of one node that overlap are merged into one
+mark, and no entry keeps a mark that another mark of the same node covers.
+
+The other way (kinds and cells) keeps nothing at other peers. ``filters/place.py`` makes its keys.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from gossamer.overlay.skiplist.host import Host
 from gossamer.overlay.skiplist.messages import MARKS_MAX, Mark
 from gossamer.overlay.skiplist.position import Position
 
-# Without being renewed.
+# A mark that is not renewed is kept for this number of periods.
 KEPT_PERIODS = 4
 
 
 def merge_ranges(ranges: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """Fewer ranges with the same union: those that overlap become one."""
+    """Return fewer ranges with the same union, where those that overlap have become one."""
     merged: list[tuple[bytes, bytes]] = []
     for low, high in sorted(ranges):
         if merged and low <= merged[-1][1]:
@@ -43,12 +42,12 @@ class Marks:
         self.version = 0
 
     def own(self, entry: Entry, high: bytes, now: Micros) -> None:
-        """This entry wants everything from its own key to ``high``."""
+        """Let this entry want everything from its own key to ``high``."""
         self.version += 1
         entry.range = Mark(entry.at[0], high, entry.at, self.version)
 
     def disown(self, entry: Entry, now: Micros) -> None:
-        """Unsubscribed: the mark travels its way once more, to be forgotten."""
+        """Send the mark of an unsubscription its way once more, so that it is forgotten."""
         if entry.range is not None:
             self.version += 1
             gone = Mark(entry.range.low, entry.range.high, entry.at, self.version, True)
@@ -56,14 +55,14 @@ class Marks:
             entry.marks[entry.at] = (gone, now)
 
     def keep(self, entry: Entry, marks: Sequence[Mark], now: Micros) -> bool:
-        """Whether there was news among them, which should go on at once."""
+        """Keep these marks. Return whether there was news among them, which goes on at once."""
         news = False
         for mark in marks:
             known = entry.marks.get(mark.owner)
             if mark.owner == entry.at or (known is not None and known[0].version > mark.version):
                 continue
             if mark.low > mark.high or mark.low > entry.at[0]:
-                # Not on its way from left to right.
+                # This mark is not on its way from left to right.
                 continue
             if known is None and len(entry.marks) >= MARKS_MAX:
                 continue
@@ -82,7 +81,7 @@ class Marks:
             del entry.marks[owner]
 
     def _cover(self, entry: Entry) -> None:
-        """Of one node's marks, those that another one covers are not kept."""
+        """Forget the marks that another mark of the same node covers."""
         widest: dict[int, Mark] = {}
         for owner, (mark, _) in list(entry.marks.items()):
             if mark.gone:
@@ -97,7 +96,9 @@ class Marks:
                 widest[owner[1]] = mark
 
     def to_pass_on(self, entry: Entry, to: Position, now: Micros) -> tuple[Mark, ...]:
-        """What rides on the gossip of level 0; nothing from the last entry to the first."""
+        """Return the marks that ride on the gossip of level 0. There are none from the last entry
+        to the first.
+        """
         if self._host.config.ranges != "entries" or to <= entry.at:
             return ()
         self._expire(entry, now)
@@ -106,7 +107,7 @@ class Marks:
         return tuple(own + passed)[:MARKS_MAX]
 
     def for_newcomer(self, entry: Entry, place: Position) -> tuple[Mark, ...]:
-        """What an entry that comes in at the right of this one must keep from its first moment."""
+        """Return the marks that a newcomer at the right must keep from its first moment."""
         if self._host.config.ranges != "entries" or place <= entry.at:
             return ()
         own = [entry.range] if entry.range is not None else []
@@ -114,7 +115,7 @@ class Marks:
         return tuple(mark for mark in own + kept if entry.at[0] <= mark.high)[:MARKS_MAX]
 
     def owners(self, entry: Entry, key: bytes) -> list[Position]:
-        """Whose ranges hold this key, as far as this entry knows."""
+        """Return the owners of the ranges that hold this key, as far as this entry knows."""
         found = [
             mark.owner
             for mark, _ in entry.marks.values()

@@ -1,5 +1,6 @@
-"""What travels between the entries of a list. Bounds are checked when a message is decoded: they
-come from peers.
+"""The messages between the entries of a list.
+
+Messages come from peers, so the decoder checks their bounds.
 
 Gossip     Figure 2: entries with their counters, to a neighbour of the level; also the heartbeat
 Beat       the answer at level 0: the left neighbour of the answering entry, and its successors
@@ -9,7 +10,7 @@ Welcome    here it is: left neighbour, successors, and the left neighbour's long
 Leave      an entry goes politely
 Absent     no such entry lives here (any longer)
 Carry      events that look in the same intervals, on their way through them
-Report     what became of them there
+Report     the intervals that they have reached, and the subscriptions that took them
 Busy       their report has to wait for others
 Ask        a question to the entries of some intervals
 Told       the answer, and which nodes know more
@@ -30,20 +31,21 @@ from gossamer.overlay.skiplist.position import Key, Position, Uint64
 
 LEVELS_MAX = 64
 SUCCESSORS_MAX = 64
-# Routing entries in one message.
+# One message has at most this number of routing entries.
 MARKS_MAX = 4_096
-# Intervals that a walk has, and that a report has.
+# A walk has at most this number of intervals, and a report too.
 PARTS_MAX = 4_096
 COVERED_MAX = 4_096
-# Entries in one answer to a look-up.
+# One answer to a look-up has at most this number of entries.
 FOUND_MAX = 4_096
-# Of it, roughly.
+# One answer to a look-up has at most this number of bytes, roughly.
 FOUND_BYTES_MAX = 1 << 20
-# Subscriptions of one of them.
+# One entry of an answer has at most this number of subscriptions.
 TOLD_MAX = 64
-# Characters of a subscription's filter.
+# The filter of a subscription is cut off after this number of characters.
 TEXT_MAX = 1_024
-# Few are needed; one by one along a stretch of matches, as the seed has it, many.
+# A walk needs few hops. It needs many where it goes one by one along a stretch of matches, as the
+# seed has it.
 HOPS_MAX = 4_096
 PAYLOAD_MAX = 4 << 20
 # Sums stop here, so that a liar cannot make honest reports unreadable.
@@ -59,8 +61,8 @@ Links = Annotated[tuple[Position, ...], Meta(max_length=2 * LEVELS_MAX)]
 
 
 class Item(Struct, frozen=True, array_like=True, gc=False):
-    """An entry in a gossip message. The counter says how many neighbours of the level have passed
-    it on.
+    """An entry in a gossip message. The counter is the number of neighbours of the level that have
+    passed it on.
     """
 
     at: Position
@@ -68,33 +70,34 @@ class Item(Struct, frozen=True, array_like=True, gc=False):
 
 
 class Mark(Struct, frozen=True, array_like=True, gc=False):
-    """The seed's special routing entry: ``owner`` wants every event with a key from low to high,
-    both included.
+    """The seed's special routing entry. Its ``owner`` wants every event with a key from low to
+    high, both included.
     """
 
     low: Key
     high: Key
     owner: Position
     version: Number
-    # Unsubscribed: forget it, and pass that on.
+    # The owner has unsubscribed. A receiver forgets the mark, and passes that on.
     gone: bool = False
 
 
 class Gossip(Message, frozen=True, array_like=True, tag=70):
     topic: Uint64
-    # The receiving entry.
+    # The key of the receiving entry.
     to: Key
     level: Level
-    # The first is the sender's own, counter 0.
+    # The first item is the sender's own entry, with counter 0.
     items: Annotated[tuple[Item, ...], Meta(min_length=1, max_length=K_MAX)]
     chain: Chain = ()
-    # At level 0: nobody relies any longer on the gap that the receiver came into.
+    # At level 0 no publisher relies any longer on the gap that the receiver came into.
     clear: bool = True
     marks: Annotated[tuple[Mark, ...], Meta(max_length=MARKS_MAX)] = ()
-    # At level 0: False only asks whether the receiver is there; the sender is not its neighbour.
+    # At level 0 the sender claims to be a neighbour. If it does not, it only asks whether the
+    # receiver is there.
     claims: bool = True
-    # At level 0: which of the entries that the sender's node has had, in order; as are the others
-    # below.
+    # A node counts the entries that it has had, and at level 0 this is the number of the sender.
+    # The fields of this name in other messages are counted the same way.
     born: Number = 0
 
 
@@ -103,7 +106,7 @@ class Beat(Message, frozen=True, array_like=True, tag=71):
     to: Key
     at: Position
     left: Position
-    # None: as before.
+    # None means that they are as before.
     successors: Successors | None = None
     clear: bool = True
     born: Number = 0
@@ -121,7 +124,7 @@ class Join(Message, frozen=True, array_like=True, tag=73):
     topic: Uint64
     at: Position
     hops: Hops = 0
-    # None: whichever entry of the receiver is nearest.
+    # None means the nearest entry of the receiver.
     to: Key | None = None
     # The place is between the receiving entry and this.
     bound: Position | None = None
@@ -132,9 +135,9 @@ class Welcome(Message, frozen=True, array_like=True, tag=74):
     topic: Uint64
     to: Key
     left: Position
-    # The first is the right neighbour.
+    # The first successor is the right neighbour.
     successors: Successors
-    # Of the left neighbour, by level from 1 on.
+    # These are the long links of the left neighbour, by level from 1 on.
     lefts: Links
     rights: Links
     hops: Hops
@@ -147,7 +150,7 @@ class Leave(Message, frozen=True, array_like=True, tag=75):
     at: Position
     left: Position
     successors: Successors
-    # Somebody may still rely on the gaps beside it.
+    # Some publisher may still rely on the gaps beside the entry.
     leased: bool = True
     born: Number = 0
 
@@ -155,16 +158,17 @@ class Leave(Message, frozen=True, array_like=True, tag=75):
 class Absent(Message, frozen=True, array_like=True, tag=76):
     topic: Uint64
     at: Position
-    # Of the last entry that the sender has had: one that is younger is not meant.
+    # This is the number of the last entry that the sender has had. The message does not mean a
+    # younger entry.
     born: Number = 0
 
 
 class Part(Struct, frozen=True, array_like=True, gc=False):
-    """[low, high) of a walk, and the entry of the receiving node that is to go on with it."""
+    """An interval [low, high) of a walk, and the entry at the receiver that is to go on with it."""
 
     low: Position
     high: Position
-    # None: whichever entry is nearest.
+    # None means the nearest entry.
     to: Key | None = None
     # A position outside the interval. The interval lies between that entry and this.
     bound: Position | None = None
@@ -182,7 +186,7 @@ class Carry(Message, frozen=True, array_like=True, tag=77):
 
 
 class Covered(Struct, frozen=True, array_like=True, gc=False):
-    """[low, high) was reached, over at most that many hops."""
+    """The walk has reached [low, high), over at most that number of hops."""
 
     low: Position
     high: Position
@@ -190,7 +194,7 @@ class Covered(Struct, frozen=True, array_like=True, gc=False):
 
 
 class Gap(Struct, frozen=True, array_like=True, gc=False):
-    """Between these two there is no entry; said by ``by``, which is one of them. The number
+    """There is no entry between ``left`` and ``right``. One of the two, ``by``, says so. The number
     orders the statements of that entry.
     """
 
@@ -212,7 +216,7 @@ class Hit(Struct, frozen=True, array_like=True, gc=False):
 
 
 class Report(Message, frozen=True, array_like=True, tag=78):
-    """What became of a part of a walk."""
+    """The report of a node on a part of a walk."""
 
     is_report: ClassVar[bool] = True
 
@@ -221,12 +225,12 @@ class Report(Message, frozen=True, array_like=True, tag=78):
     incarnation: Number
     first: Number
     round: Number
-    # Where the first interval of the part begins.
+    # The first interval of the part begins here.
     low: Position
     covered: Annotated[tuple[Covered, ...], Meta(max_length=COVERED_MAX)] = ()
-    # Of each event, or one number that is that of each; nothing if all are zero.
+    # Each event has a number here, or one number stands for all. It is empty if all are zero.
     matched: Annotated[tuple[Matched, ...], Meta(max_length=BATCH_EVENTS_MAX)] = ()
-    # The same for subscriptions that discarded it.
+    # The subscriptions that discarded the events are counted the same way.
     dropped: Annotated[tuple[Matched, ...], Meta(max_length=BATCH_EVENTS_MAX)] = ()
     gaps: Annotated[tuple[Gap, ...], Meta(max_length=16)] = ()
 
@@ -243,7 +247,7 @@ class Busy(Message, frozen=True, array_like=True, tag=94):
 
 
 class Ask(Message, frozen=True, array_like=True, tag=95):
-    """A look-up: which entries are there, and with a payload: which of them want this event?"""
+    """A look-up asks which entries are there and, with a payload, which of them want this event."""
 
     topic: Uint64
     number: Number
@@ -263,12 +267,12 @@ class Told(Message, frozen=True, array_like=True, tag=96):
 
     topic: Uint64
     number: Number
-    # Of the question that this answers, the beginning of the first part.
+    # The first part of the question that this answers begins here.
     low: Position
     covered: Annotated[tuple[Covered, ...], Meta(max_length=COVERED_MAX)] = ()
     ahead: Annotated[tuple[Ahead, ...], Meta(max_length=PARTS_MAX)] = ()
     hits: Annotated[tuple[Hit, ...], Meta(max_length=FOUND_MAX)] = ()
-    # Entries and subscriptions that there was no room for.
+    # The message had no room for this number of entries and subscriptions.
     left_off: Number = 0
 
 

@@ -1,11 +1,11 @@
-"""Filters to keys: the classes in use on a topic, and a node's places in its list.
+"""The way from filters to keys, with the classes in use on a topic and a node's places in its list.
 
-An event looks once per class (filters/place.py), so a topic has at most 16 of them; filters beyond
-that take one over fewer attributes. Each node announces the classes of its own places; a publisher
-looks wherever anybody has announced one. A node places at most 256 entries in a topic. When its
-filters would need more, its fullest class gives way to a coarser one, over fewer attributes:
-neighbouring places become one, which covers them, and the node looks at its filters itself.
-Identical places share an entry.
+An event looks once per class (filters/place.py), so a topic has at most 16 classes. Further filters
+take a class over fewer attributes. Each node announces the classes of its own places, and a
+publisher looks in every class that any node has announced. A node places at most 256 entries in a
+topic. When its filters would need more, its fullest class gives way to a coarser one, over fewer
+attributes. Then neighbouring places become one place, which covers them, and the node looks at its
+filters itself. Identical places share an entry.
 """
 
 from __future__ import annotations
@@ -20,20 +20,21 @@ from gossamer.overlay.skiplist.position import KEY_MAX
 
 CLASSES_MAX = 16
 ALL_OTHERS = -1
-# Classes in all: nodes that announce at the same moment may exceed what each alone keeps to.
+# A node knows at most this number of classes in all. Nodes that announce at the same moment may
+# exceed the maximum that each alone keeps to.
 HEARD_MAX = 256
 
 
 class Classes:
-    """The classes of a topic as one node knows them: its own, and what others have announced."""
+    """The classes of a topic that one node knows. They are its own and the announced ones."""
 
     def __init__(self) -> None:
-        # By how many nodes, this one included.
+        # Each class has the number of nodes here that use it, this one included.
         self._uses: dict[Class, int] = {}
-        # Whether every publisher knows that we use it.
+        # The value says whether every publisher knows that this node uses the class.
         self._own: dict[Class, bool] = {}
         self._heard: dict[int, tuple[Class, ...]] = {}
-        # Announcements that there was no room for.
+        # There was no room for this number of announcements.
         self.left_out = 0
 
     def __iter__(self) -> Iterator[Class]:
@@ -47,12 +48,12 @@ class Classes:
 
     @property
     def own(self) -> tuple[Class, ...]:
-        """What this node is to announce."""
+        """The classes that this node is to announce."""
         return tuple(self._own)
 
     def hear(self, peer: int, classes: Iterable[Class]) -> None:
-        """That node announces these, and no others any longer. Whether they suit the schema is for
-        the caller to ask.
+        """Hear that a node announces these classes, and no others any longer. The caller asks
+        whether they suit the schema.
         """
         new = tuple(dict.fromkeys(classes))
         before = self._heard.get(peer, ())
@@ -73,7 +74,7 @@ class Classes:
             self._heard.pop(peer, None)
 
     def announce(self, cls: Class) -> bool:
-        """Use it from now on, if there is room. One place is kept for ALL, which takes every
+        """Use the class from now on, if there is room. One place is kept for ALL, which takes every
         filter.
         """
         if cls in self._own:
@@ -89,29 +90,29 @@ class Classes:
         return True
 
     def confirm(self, classes: Iterable[Class]) -> None:
-        """Every publisher knows that this node uses these."""
+        """Note that every publisher knows that this node uses these classes."""
         for cls in classes:
             if cls in self._own:
                 self._own[cls] = True
 
     def unsettle(self) -> None:
-        """What publishers knew of this node they have forgotten."""
+        """Note that publishers have forgotten all that they knew of this node."""
         self._own = dict.fromkeys(self._own, False)
 
     def is_settled(self, cls: Class) -> bool:
         return self._own.get(cls, False)
 
     def retire(self, cls: Class) -> None:
-        """This node has no place of it any longer."""
+        """Retire a class in which this node has no place any longer."""
         if self._own.pop(cls, None) is not None:
             self._release(cls)
 
     def renew(self, classes: Iterable[Class]) -> None:
-        """All that others have announced, together."""
+        """Take these classes as all that the others have announced together."""
         self.hear(ALL_OTHERS, classes)
 
     def intervals(self, row: tuple[Any, ...]) -> list[tuple[Class, bytes, bytes]]:
-        """Where an event looks, once for each class."""
+        """Return the interval in which an event looks, for each class."""
         found: list[tuple[Class, bytes, bytes]] = []
         for cls in self._uses:
             keys = event_keys(cls, row)
@@ -126,7 +127,7 @@ class Classes:
 
 
 def coarser(cls: Class) -> Class:
-    """A class whose places cover those of this one."""
+    """Return a class whose places cover those of this one."""
     if cls.kind == "between" and cls.bits > 0:
         return Class(cls.equal, "between", cls.ranged, cls.bits // 2)
     if cls.kind != "point":
@@ -135,19 +136,19 @@ def coarser(cls: Class) -> Class:
 
 
 class Places:
-    """One node's filters in one topic, and the keys at which it is to be entered for them."""
+    """The filters of one node in one topic, and the keys at which it enters the list for them."""
 
     def __init__(self, classes: Classes, most: int = ENTRIES_MAX) -> None:
         self.classes, self._most = classes, most
         self.filters: dict[int, Filter] = {}
-        # And how many placements share each.
+        # Each key has the number of placements here that share it.
         self.keys: dict[bytes, int] = {}
         self.class_of: dict[bytes, Class] = {}
-        # With the seed's ranges (marks.py): up to where an entry wants everything.
+        # With the seed's ranges (marks.py), an entry wants everything up to this key.
         self.until: dict[bytes, bytes] = {}
-        # The keys of each filter.
+        # Each filter has its keys here.
         self._placed: dict[int, list[bytes]] = {}
-        # Classes that have given way to coarser ones.
+        # These classes have given way to coarser ones.
         self._barred: dict[Class, None] = {}
 
     @property
@@ -156,8 +157,8 @@ class Places:
         return tuple(dict.fromkeys(self.class_of.values()))
 
     def add(self, number: int, filter: Filter) -> tuple[list[bytes], list[bytes]]:
-        """Returns the keys to enter, and those to withdraw once that is done: if any, other
-        filters have moved, too.
+        """Return the keys to enter, and those to withdraw once that is done. If there are any to
+        withdraw, other filters have moved, too.
         """
         before = list(self.keys)
         self.filters[number] = filter
@@ -181,11 +182,11 @@ class Places:
         ]
 
     def keys_of(self, number: int) -> list[bytes]:
-        """What a subscription relies on: an event that it wants comes to one of these entries."""
+        """Return the keys of a subscription. An event that it wants comes to one of them."""
         return self._placed[number]
 
     def at(self, key: bytes) -> list[int]:
-        """The filters that have a place there."""
+        """Return the filters that have a place at this key."""
         return [number for number, keys in self._placed.items() if key in keys]
 
     def matching(self, row: tuple[Any, ...]) -> list[int]:
@@ -199,7 +200,7 @@ class Places:
             for cls in dict.fromkeys(placement.cls for placement in best)
             if cls not in self._barred
         ]
-        # All of them, also after one without.
+        # Each class is announced, also those after one that had no room.
         there_is_room = [self.classes.announce(cls) for cls in wanted]
         if not all(there_is_room) or any(placement.cls in self._barred for placement in best):
             best = self._placements(
@@ -218,7 +219,7 @@ class Places:
     def _placements(self, filter: Filter, allowed: Sequence[Class] | None) -> tuple[Placement, ...]:
         best = filter.placements(allowed, self._most)
         if any(len(key) > KEY_MAX for placement in best for key in placement.keys):
-            # So it is of class ALL, whose key is short.
+            # A key is too long, so the filter goes to class ALL, whose key is short.
             best = filter.placements((), self._most)
         return best
 
@@ -229,7 +230,7 @@ class Places:
                 del self.keys[key], self.class_of[key]
 
     def _coarsen(self) -> None:
-        """The class with the most keys gives way to one that covers it."""
+        """Let the class with the most keys give way to one that covers it."""
         counts: dict[Class, int] = {}
         for cls in self.class_of.values():
             counts[cls] = counts.get(cls, 0) + 1

@@ -1,6 +1,6 @@
 """Places in a topic's dictionary order, and the circle that they form.
 
-A position is (key, peer): identical filters of several nodes are neighbours, ordered by peer.
+A position is (key, peer), so identical filters of several nodes are neighbours, ordered by peer.
 Intervals of positions are [low, high). The seed's footnote 3 closes the list to a circle, so that
 the last entry's right neighbour is the first.
 """
@@ -21,8 +21,8 @@ Interval = tuple[Position, Position]
 
 
 def between(left: Position, place: Position, right: Position) -> bool:
-    """Whether one comes to the place on the way from left, rightward, before right. From a place
-    around to itself is all else.
+    """Return whether the way rightward from left comes to the place before it comes to right. The
+    way from a place around to itself comes to all others.
     """
     if left < right:
         return left < place < right
@@ -30,15 +30,15 @@ def between(left: Position, place: Position, right: Position) -> bool:
 
 
 def beyond(key: bytes) -> bytes:
-    """The least key that is greater than all that start with this one."""
+    """Return the least key that is greater than all that start with this one."""
     kept = key.rstrip(b"\xff")
     return kept[:-1] + bytes((kept[-1] + 1,)) if kept else key
 
 
 def cut(end: bytes) -> bytes:
-    """An end of an interval of keys, no longer than a key may be.
+    """Return an end of an interval of keys that is no longer than a key may be.
 
-    The same entries are beyond it: an entry whose key is its beginning is not, and no entry's key
-    can be longer than that.
+    The same entries are beyond the new end as beyond the old one. An entry whose key is the
+    beginning of the old end is beyond neither, and no entry's key is longer than that beginning.
     """
     return end if len(end) <= KEY_MAX else beyond(end[:KEY_MAX])

@@ -1,9 +1,9 @@
-"""Look-ups (section 5): which entries are there, and which subscriptions at them want this event?
+"""Look-ups (section 5), which ask for the entries in some intervals.
 
-The node that asks goes from node to node by itself: each one answers for the part that it knows
-and says which nodes know more. So nobody else keeps anything of a look-up, and nothing is handed
-over. A part without an answer is asked for again after a while, until the owner forgets the
-question.
+With an event as payload, a look-up also asks which subscriptions at these entries want it. The node
+that asks goes from node to node by itself. Each node answers for the part that it knows, and says
+which nodes know more. So no other node keeps anything of a look-up, and nothing is handed over. The
+node asks again after a while for a part without an answer, until the owner forgets the question.
 """
 
 from __future__ import annotations
@@ -35,20 +35,22 @@ from gossamer.overlay.skiplist.walks import is_ordered, merged, within, without
 
 # The pause before the node asks again for the missing parts.
 AGAIN = Micros(SECOND // 4)
-# Questions to other nodes that one look-up has open.
+# One look-up has at most this number of open questions to other nodes.
 OPEN_MAX = 1_024
 
 Answer = Callable[[bytes, bytes], Sequence[tuple[int, str]]]
-"""(key of an entry, payload of the question) to the subscriptions there: number and filter."""
+"""It takes (key of an entry, payload of the question), and returns the (number, filter) of the
+subscriptions there.
+"""
 
 
 class Found(NamedTuple):
-    """The answer to a look-up: the entries there, in order, with what their nodes say of them."""
+    """The answer to a look-up. It has the entries in order, with their nodes' answers for them."""
 
     number: int
     hits: tuple[Hit, ...]
     hops: int
-    # Entries or subscriptions that the answer had no room for.
+    # The answer had no room for this number of entries or subscriptions.
     left_off: int
 
     @property
@@ -57,12 +59,12 @@ class Found(NamedTuple):
 
     @property
     def subscriptions(self) -> list[tuple[int, int, str]]:
-        """(node, number, filter), each once, though it may have several entries."""
+        """(node, number, filter) of each subscription once, though it may have several entries."""
         return sorted({(hit.at[1], number, text) for hit in self.hits for number, text in hit.told})
 
 
 class Hits:
-    """An answer as it grows; what does not fit is counted."""
+    """An answer as it grows. Hits that do not fit are counted."""
 
     __slots__ = ("_bytes", "hits", "left_off")
 
@@ -103,7 +105,7 @@ class _Question:
     def __init__(self, number: int, intervals: Sequence[Interval], payload: bytes) -> None:
         self.number, self.payload = number, payload
         self.missing: Sequence[Part] = [Part(low, high) for low, high in sorted(intervals)]
-        # By the peer, and the beginning of the first part.
+        # The key is the peer, and the beginning of the first part.
         self.asked: dict[tuple[int, Position], _Asked] = {}
         self.hits = Hits()
         self.hops = 0
@@ -111,7 +113,7 @@ class _Question:
 
 
 class _Seen(NamedTuple):
-    """What one node makes of a question."""
+    """The answer of one node to a question."""
 
     covered: list[Covered]
     ahead: list[tuple[int, Part]]
@@ -148,11 +150,11 @@ class Search:
         return self._number
 
     def forget(self, number: int) -> None:
-        """Nobody waits for the answer any longer."""
+        """Forget a question when no caller waits for the answer any longer."""
         self._questions.pop(number, None)
 
     def _begin(self, question: _Question, now: Micros) -> None:
-        """Asks for the missing parts."""
+        """Ask for the missing parts."""
         question.again_at = NEVER
         host, parts = self._host, tuple([Part(one.low, one.high) for one in question.missing])
         if host.is_placed:
@@ -167,7 +169,7 @@ class Search:
         self._settle(question, now)
 
     def _hear(self, question: _Question, seen: _Seen, hops: int, now: Micros) -> None:
-        """Somebody has answered."""
+        """Take in the answer of some node."""
         question.hops = max(question.hops, hops)
         question.missing = without(question.missing, merged(seen.covered))
         question.hits.extend(list(seen.hits.hits.values()), seen.hits.left_off)
@@ -203,7 +205,7 @@ class Search:
         question = self._questions.get(message.number)
         asked = question.asked.pop((sender, message.low), None) if question is not None else None
         if question is None or asked is None:
-            # Too late: somebody else was asked.
+            # The answer is too late, and another node was asked.
             return
         ahead = sorted(message.ahead, key=lambda one: one.part.low)
         spans = [one.part for one in ahead]
@@ -262,7 +264,7 @@ class Search:
                     told = self._answer(entry.at[0], payload)
                     seen.covered.append(Covered(entry.at, step.high, 0))
                     if told or not payload:
-                        # An event's residual may not pass: then this entry is no answer.
+                        # An entry is no answer if the residual filters there do not pass the event.
                         seen.hits.tell(entry.at, told)
                 elif type(step) is Empty:
                     seen.covered.append(Covered(step.low, step.high, 0))

@@ -1,10 +1,9 @@
-"""One node's subscriptions in one list: from a filter to the moment from which every event for it
-is due.
+"""The subscriptions of one node in one list, from a filter to the moment when its events are due.
 
 A subscription is **ready** when all entries at its keys have joined and every publisher knows the
-classes of those keys: until then an event might not look there. The owner of the list spreads
-``announced`` (in a node: with the interest record) and says ``confirmed`` when everybody has it
-(the barrier). When places move because a node's filters have become too many, the old entries stay
+classes of those keys. Until then an event might not look there. The owner of the list spreads
+``announced`` (a node does so with the interest record), and says ``confirmed`` when every node has
+it (the barrier). Places move when a node's filters have become too many. Then the old entries stay
 until each subscription is ready at the new ones, and the old classes stay announced until then.
 """
 
@@ -23,12 +22,12 @@ from gossamer.overlay.skiplist.places import Places
 class Subscriber:
     def __init__(self, machine: SkipList, places: Places) -> None:
         self.machine, self.places, self.classes = machine, places, places.classes
-        # Subscriptions that are ready, and at which keys.
+        # These subscriptions are ready, each at its keys.
         self._served: dict[int, tuple[bytes, ...]] = {}
-        # Those that are not ready at the keys that they have now.
+        # These subscriptions are not ready at the keys that they have now.
         self._waiting: dict[int, None] = {}
         self._news: list[int] = []
-        # Of entries, also of those that are to go.
+        # Each entry has its class here, also an entry that is to go.
         self._class_of: dict[bytes, Class] = {}
 
     @property
@@ -58,8 +57,8 @@ class Subscriber:
         self._sweep(now)
 
     def renew(self, now: Micros) -> None:
-        """Others have forgotten this node: its entries join anew, with the classes that they have,
-        and nothing is ready before.
+        """Let the entries join anew, with the classes that they have, because other nodes have
+        forgotten this one. No subscription is ready before.
         """
         self._served.clear()
         self._news.clear()
@@ -72,28 +71,28 @@ class Subscriber:
         self._settle(list(self._waiting), now)
 
     def joined(self, now: Micros) -> None:
-        """An entry of this node has joined."""
+        """Note that an entry of this node has joined."""
         self._settle(list(self._waiting), now)
 
     def confirmed(self, classes: Iterable[Class], now: Micros) -> None:
-        """Every publisher knows that this node uses these, as ``announced`` said when the question
-        was put.
+        """Note that every publisher knows that this node uses these classes. ``announced`` had them
+        when the owner asked.
         """
         self.classes.confirm(classes)
         self._settle(list(self._waiting), now)
 
     def ready(self) -> list[int]:
-        """The subscriptions that have become ready since this was last asked."""
+        """Return the subscriptions that have become ready since the last call."""
         news, self._news = self._news, []
         return news
 
     def matching(self, row: tuple[Any, ...]) -> list[int]:
-        """The subscriptions that take an event that has come to any entry of this node."""
+        """Return the subscriptions that take an event that has come to any entry of this node."""
         return self.places.matching(row)
 
     def answer(self, key: bytes, row: tuple[Any, ...] | None) -> list[tuple[int, str]]:
-        """To a look-up that has come to this entry: its subscriptions, or those of them that want
-        the event.
+        """Answer a look-up that has come to this entry with its subscriptions, or with those of
+        them that want the event.
         """
         found = [
             number
@@ -110,7 +109,7 @@ class Subscriber:
             until = self.places.until.get(key)
             if key in entries:
                 self.machine.extend(key, until, now)
-            # Else when an old one has gone.
+            # If there is no room, the entry comes when an old one has gone.
             elif len(entries) < most:
                 self.machine.enter(key, now, until)
                 self._class_of[key] = self.places.class_of[key]
@@ -133,7 +132,7 @@ class Subscriber:
             self._sweep(now)
 
     def _sweep(self, now: Micros) -> None:
-        """Withdraw what nobody relies on, and enter what there was no room for."""
+        """Withdraw the entries that no subscription relies on, and enter those that had no room."""
         entries, wanted = self.machine.entries, self.places.keys
         if len(entries) > len(wanted):
             relied = {key for keys in self._served.values() for key in keys}

@@ -9,9 +9,9 @@ A node takes an event once, whichever of its entries the event comes to first: i
 all of its filters then. That entry is the group's home at this node. Only the tile of the home
 carries the node's counts, so no other entry adds to them.
 
-A *region* is what a walk is to answer for: some disjoint intervals of positions, in order. Each of
-them may name the entry that is to go on with it, and a bound (entry.py). A *tile* is the
-reached part of a region.
+A walk answers for a *region*, which is some disjoint intervals of positions, in order. Each of them
+may name the entry that is to go on with it, and a bound (entry.py). A *tile* is the reached part of
+a region.
 """
 
 from __future__ import annotations
@@ -44,29 +44,29 @@ from gossamer.overlay.skiplist.messages import (
 )
 from gossamer.overlay.skiplist.position import Interval, Position
 
-# Intervals of a report beyond those that were asked for. A report with more of them is refused, so
-# that a peer cannot break an event into many pieces.
+# A report has at most this number of intervals beyond those that were asked for. A report with more
+# of them is refused, so that a peer cannot break an event into many pieces.
 PIECES_MAX = 256
-# Bytes of the intervals of one report, roughly: it must fit a frame.
+# The intervals of one report have at most this number of bytes, roughly. A report must fit a frame.
 REPORT_BYTES = 2 << 20
-# Leases that one report brings.
+# One report brings at most this number of leases.
 GAPS_MAX = 16
-# The first pause before a publisher asks again for the missing intervals.
+# A publisher makes a first pause of this length before it asks again for the missing intervals.
 AGAIN = Micros(SECOND // 4)
 AGAIN_MAX = Micros(4 * SECOND)
 
 Looks = Sequence[Interval]
-"""Where an event looks."""
+"""An event looks in these intervals."""
 
 
 class Walk:
-    """A group of this node's own events on its way: events that look in the same intervals."""
+    """A group of this node's own events on its way. They look in the same intervals."""
 
     __slots__ = ("by_interval", "epoch", "hops", "numbers", "rounds", "sent_at")
 
     def __init__(self, numbers: Sequence[int], intervals: Sequence[Interval]) -> None:
         self.numbers = numbers
-        # To the farthest end of the walk, in each interval and in all.
+        # The hops to the farthest end of the walk are counted for each interval, and in all.
         self.by_interval: dict[Interval, int] = dict.fromkeys(intervals, 0)
         self.hops = 0
         # No round means that the events were held back: they were known to match nothing.
@@ -98,11 +98,11 @@ class Region:
         self.parts = parts
         # Whether the publisher would rely on an empty gap (leases.py).
         self.lease = lease
-        # This node's own walk.
+        # A region of this node's own events belongs to a walk.
         self.of = of
-        # With the seed's ranges: an interval that counts only when this region was reached as well.
+        # With the seed's ranges, this interval counts only when the region was reached as well.
         self.tie = tie
-        # The publisher has no entry: its message to a member of the list is no hop in the list.
+        # The publisher has no entry. Its message to a member of the list is no hop in the list.
         self.enters = enters
 
     def __bool__(self) -> bool:
@@ -121,9 +121,9 @@ class Reached:
         tied: dict[Interval, int] | None = None,
     ) -> None:
         self.covered = covered
-        # What the publisher may rely on.
+        # The publisher may rely on these gaps.
         self.gaps = gaps
-        # Intervals, and the number of regions that each waits for.
+        # Each interval has the number of regions here that it waits for.
         self.tied = tied
 
 
@@ -148,7 +148,7 @@ def is_ordered(parts: Sequence[_Span]) -> bool:
 
 
 def without(parts: Sequence[Part], taken: Sequence[_Span]) -> Sequence[Part]:
-    """Disjoint intervals without others. It is the same object if nothing was taken."""
+    """Return disjoint intervals without others. It is the same object if nothing was taken."""
     left: list[Part] = []
     start = 0
     for part in parts:
@@ -186,7 +186,7 @@ def minus(one: Region, other: Region | Reached) -> Region:
 
 
 def plus(one: Region, other: Region) -> Region:
-    """What this node answers for. It names no entries."""
+    """Return the region that this node answers for. It names no entries."""
     union: list[Part] = []
     for part in sorted([*one.parts, *other.parts], key=_low):
         if union and part.low <= union[-1].high:
@@ -198,7 +198,7 @@ def plus(one: Region, other: Region) -> Region:
 
 
 def merged(covered: Sequence[Covered]) -> list[Covered]:
-    """Fewer tiles: those that touch become one."""
+    """Return fewer tiles, where those that touch have become one."""
     found: list[Covered] = []
     for one in sorted(covered, key=_low):
         last = found[-1] if found else None
@@ -248,7 +248,7 @@ class Walked(NamedTuple):
 
     incarnation: int
     first: int
-    # How many subscriptions took each event.
+    # Each event has the number of subscriptions here that took it.
     counts: Counts
     walks: Sequence[Walk]
 
@@ -281,11 +281,11 @@ class Walks:
         self._arrive, self._complete = arrive, complete
         pace = Pace(again=AGAIN, again_max=AGAIN_MAX, patience=Micros(host.config.patience))
         self.engine = Engine(host.me, self, self._hand_over, self._completed, host.out, pace, _key)
-        # Ask for leases, and rely on them.
+        # The node asks for leases, and relies on them.
         self.holds_back = True
-        # Events that came here and that nobody here wanted.
+        # This number of events came here, and no subscription here wanted them.
         self.noise = 0
-        # By the incarnation and the first number of each group.
+        # The key is the incarnation and the first number of a group.
         self._split: dict[tuple[int, int], tuple[_Split, Walk]] = {}
 
     # ------------------------------------------------------------------- publishing
@@ -297,7 +297,9 @@ class Walks:
         pack: Callable[[Sequence[int]], bytes],
         now: Micros,
     ) -> None:
-        """``looks``: where each event looks. ``pack``: the rows of the events at these places."""
+        """Publish a batch. ``looks`` has the intervals of each event. ``pack`` makes the rows of
+        the events at some places.
+        """
         together: dict[tuple[Interval, ...], list[int]] = {}
         for place, look in enumerate(looks):
             together.setdefault(tuple(look), []).append(place)
@@ -327,7 +329,7 @@ class Walks:
             self._complete(Walked(batch.incarnation, batch.first, tuple(split.counts), split.walks))
 
     def _not_held(self, intervals: Sequence[Interval], now: Micros) -> list[Part]:
-        """Without the intervals that are known to be empty."""
+        """Return the parts without the intervals that are known to be empty."""
         parts: list[Part] = []
         relies = self.holds_back and self._leases.gaps
         for low, high in sorted(intervals):
@@ -346,7 +348,7 @@ class Walks:
             self._complete(Walked(incarnation, split.first, tuple(split.counts), split.walks))
 
     def _over(self, walk: Walk, tile: Reached, now: Micros) -> None:
-        """A round of our own is over."""
+        """Take in the tile when a round of this node's own walk is over."""
         walk.reached(tile.covered)
         for gap in tile.gaps:
             self._leases.hold(gap, walk.sent_at, now, walk.epoch)
@@ -371,7 +373,7 @@ class Walks:
         key = _key(message)
         part = self.engine.outstanding.find(sender, key)
         if part is None:
-            # Late or repeated: it was counted, or it is asked for again.
+            # The report is late or repeated. Its part was counted, or it is asked for again.
             return
         tile, counts = Reached(message.covered, message.gaps), message.matched
         told = joined(counts, message.dropped)
@@ -398,7 +400,7 @@ class Walks:
         self.engine.busy(sender, _key(message), now)
 
     def took(self, id: Id, counts: Counts, now: Micros) -> None:
-        """The owner has taken events for which it could not say at once how many took them."""
+        """Count events for which the owner could not say at once how many took them."""
         wave = self.engine.wave(id)
         if wave is not None and not wave.is_taken:
             self.noise += _unwanted(counts, wave.count)
@@ -430,7 +432,7 @@ class Walks:
             region.of.sent_at, region.of.epoch = now, host.epoch()
             if not host.is_placed:
                 return self._enter(region, now)
-        # The homes of the tiles, and the tiles.
+        # The homes are those of the tiles in ``takes``.
         homes: list[Position] = []
         takes: list[Covered] = []
         known: list[Covered] = []
@@ -475,7 +477,7 @@ class Walks:
         known: list[Covered],
         is_own: bool,
     ) -> Reached | None:
-        """The tile with this node's counts. Tiles of its other entries are known at once."""
+        """Return the tile with this node's counts. Tiles of its other entries are known at once."""
         wave = self.engine.wave((batch.publisher, batch.incarnation, batch.first))
         assert wave is not None
         if not takes:
@@ -521,7 +523,7 @@ class Walks:
         for one in covered:
             size += 40 + len(one.low[0]) + len(one.high[0])
         if len(covered) > COVERED_MAX or size > REPORT_BYTES:
-            # Tiles and counts go together, so what cannot be told is not told at all.
+            # Tiles and counts go together, so a report without room for both tells neither.
             covered, counts = (), ()
         matched, dropped = parted(counts) if any(counts) else ((), ())
         if len(matched) > 1 and _is_uniform(matched) and _is_uniform(dropped):
@@ -536,7 +538,7 @@ class Walks:
     # ------------------------------------------------------- ranges, as the seed has them
 
     def _owners(self, entry: Entry, low: Position) -> list[Position]:
-        """Entries elsewhere whose ranges hold the events.
+        """Return the entries elsewhere whose ranges hold the events.
 
         The handing over is up to the node that has the beginning of the interval, before all peers.
         A walk comes by itself to an owner whose range begins here.
@@ -555,7 +557,7 @@ class Walks:
         tied: dict[Interval, int],
         aims: list[tuple[Peer, Region]],
     ) -> None:
-        """The interval counts once all of these owners have the events."""
+        """Let the interval count once all of these owners have the events."""
         tie = (empty.low, empty.high)
         mine = [owner for owner in owners if owner[1] == self._host.me]
         tied[tie] = len(owners) - len(mine)
@@ -585,14 +587,14 @@ class Walks:
 
 
 def unreached(message: Carry, topic: bytes) -> Report:
-    """The answer of a node that cannot say anything about a part of a walk."""
+    """Return the answer of a node that cannot say anything about a part of a walk."""
     batch, low = message.batch, message.parts[0].low
     id = (batch.publisher, batch.incarnation, batch.first)
     return Report(int.from_bytes(topic, "big"), *id, batch.round, low)
 
 
 def _unwanted(counts: Counts, events: int) -> int:
-    """Events that nobody took."""
+    """Return the number of events that no subscription took."""
     if len(counts) == 1:
         return 0 if counts[0] else events
     return counts.count(0) if counts else events
@@ -611,7 +613,7 @@ def _way(one: tuple[int, Part]) -> tuple[int, Position]:
 
 
 def _key(message: Any) -> tuple[int, int, int, int, Position]:
-    """Of the part that a message is, or answers."""
+    """Return the key of the part that a message is, or answers."""
     if type(message) is Carry:
         batch = message.batch
         low = message.parts[0].low
