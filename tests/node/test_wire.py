@@ -1,4 +1,4 @@
-"""Frames: the same however they are cut; anything else is an error with a reason."""
+"""Frames decode alike, whichever way they are cut. Other bytes are an error with a reason."""
 
 from __future__ import annotations
 
@@ -160,8 +160,8 @@ def test_any_cut_decodes_alike(messages: list, cuts: list[int]) -> None:
 
 
 def large_messages() -> list[wire.AnyMessage]:
-    """Whatever has a field that may be large, around the sizes at which frames are made or read in
-    another way.
+    """Return each message with a field that may be large, in several sizes. Around these sizes,
+    frames are made or read in another way.
     """
     kinds = [message for message in MESSAGES if type(message).bulk]
     assert (
@@ -200,8 +200,8 @@ def test_what_is_large_is_written_from_where_it_is(message: wire.AnyMessage) -> 
     st.integers(1000, 1 << 18),
 )
 def test_reading_into_the_room_of_a_frame_decodes_alike(messages: list, most: int) -> None:
-    """As a connection reads: into the room where there is some, else into a buffer that is used
-    again.
+    """Read as a connection does. It reads into the room where there is some, and otherwise into a
+    buffer that is used again.
     """
     data = memoryview(b"".join(wire.encode(message) for message in messages))
     unframer, scratch, got, at = (
@@ -218,7 +218,7 @@ def test_reading_into_the_room_of_a_frame_decodes_alike(messages: list, most: in
         count = min(most, len(into), len(data) - at)
         into[:count] = data[at : at + count]
         got += unframer.feed(scratch[:count]) if room is None else unframer.filled(count)
-        # Nothing that was read stays there.
+        # No bytes that were read stay in the buffer.
         scratch[:] = bytes(len(scratch))
         at += count
     unframer.end()
@@ -308,15 +308,15 @@ def test_a_node_of_another_version_is_refused_with_both_versions(
 
 
 def test_a_hello_of_wire_version_2_can_be_read() -> None:
-    """Its bytes, as the last commit of that version wrote them."""
+    """The bytes are those that the last commit of that version wrote."""
     [hello] = wire.Unframer(stranger=True).feed(bytes.fromhex(HELLO_2))
     assert isinstance(hello, wire.Hello)
     assert (hello.version_min, hello.version_max, hello.peer) == (1, 2, 7)
 
 
 def read(data: bytes, first: int) -> list[wire.AnyMessage]:
-    """As a connection reads: ``first`` bytes from a buffer that is used again, the rest to its
-    place.
+    """Read as a connection does. The ``first`` bytes come from a buffer that is used again, and the
+    rest goes to its place.
     """
     unframer, scratch = wire.Unframer(), bytearray(data[:first])
     got = unframer.feed(scratch)
@@ -375,7 +375,7 @@ def test_a_message_that_is_taken_apart_where_it_lies_is_judged_as_any_other(
 
 
 def test_a_batch_whose_last_event_no_message_could_name_is_refused() -> None:
-    """Found by the fuzzer: a node told others of such a batch, in a message that they refused."""
+    """The fuzzer found a node that told others of such a batch in a message that they refused."""
     for first, is_read in ((2**53 - BATCH_EVENTS_MAX, True), (2**53 - BATCH_EVENTS_MAX + 1, False)):
         for message in (
             Batch("t", 7, 1, first, BATCH_EVENTS_MAX, first, 0, 0, b""),

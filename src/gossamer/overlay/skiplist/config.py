@@ -41,7 +41,7 @@ class SkipConfig(Struct, frozen=True, kw_only=True):
     routing: str = "gossamer"
     # With "paper" the levels come with the periods alone.
     pace: str = "prompt"
-    # "entries" is section 3.5 of the seed: special routing entries at every peer of the range.
+    # "entries" is section 3.5 of the seed, with special routing entries at every peer of the range.
     ranges: str = "cells"
     # A publisher may rely on an empty gap for this time. 0 means not at all.
     lease: int = 10 * SECOND

@@ -563,7 +563,7 @@ def _nearer(
 
 
 def _is_left(before: Position, place: Position, mid: Position) -> bool:
-    """Whether the place comes before the middle of an arc that begins at ``before``."""
+    """Return whether the place comes before the middle of an arc that begins at ``before``."""
     if before < mid:
         return before < place <= mid
     return place > before or place <= mid

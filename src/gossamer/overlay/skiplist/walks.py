@@ -69,7 +69,7 @@ class Walk:
         # The hops to the farthest end of the walk are counted for each interval, and in all.
         self.by_interval: dict[Interval, int] = dict.fromkeys(intervals, 0)
         self.hops = 0
-        # No round means that the events were held back: they were known to match nothing.
+        # No round means that the events were held back, because they were known to match nothing.
         self.rounds = 0
         self.sent_at = Micros(0)
         self.epoch = 0
@@ -110,7 +110,7 @@ class Region:
 
 
 class Reached:
-    """A tile."""
+    """A tile, with the gaps that came with it."""
 
     __slots__ = ("covered", "gaps", "tied")
 
@@ -138,7 +138,7 @@ class _Span(Protocol):
 
 
 def is_ordered(parts: Sequence[_Span]) -> bool:
-    """Whether these are disjoint intervals, in order, and none is empty."""
+    """Return whether these are disjoint intervals, in order, and none is empty."""
     last: Position | None = None
     for part in parts:
         if part.low >= part.high or (last is not None and part.low < last):
@@ -175,7 +175,7 @@ def _is(one: Part, other: Part) -> bool:
 
 
 def within(inner: Sequence[_Span], outer: Sequence[_Span]) -> bool:
-    """Whether these intervals are in those."""
+    """Return whether the inner intervals are in the outer ones."""
     return not without([Part(one.low, one.high) for one in inner], outer)
 
 
