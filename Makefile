@@ -49,18 +49,21 @@ test: $(VENV)/.installed  ## run every check and every test: unit, paper, live s
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(MAKE) --no-print-directory -j 3 test-spark test-apart test-rest
+	$(MAKE) --no-print-directory -j 4 test-spark test-apart test-live test-rest
 
-# Three processes run the tests side by side. The Spark tests share one JVM. The tests in APART start
-# hosts, clusters or jobs of their own and mostly wait for them. The third process runs all other tests.
+# Four processes run the tests side by side. The Spark tests share one JVM. The tests in APART start
+# hosts, clusters or jobs of their own. They and the live tests mostly wait, and the fourth process,
+# which runs all other tests, uses that time.
 APART := tests/netns tests/net/test_load.py tests/pipeline/test_cluster.py tests/pipeline/test_killed.py
-.PHONY: test-spark test-apart test-rest
+.PHONY: test-spark test-apart test-live test-rest
 test-spark:
 	$(BIN)/python -m pytest -m spark $(APART:%=--ignore=%)
 test-apart:
 	$(BIN)/python -m pytest -m spark $(APART)
+test-live:
+	$(BIN)/python -m pytest -m "live and not spark"
 test-rest:
-	$(BIN)/python -m pytest -m "not spark"
+	$(BIN)/python -m pytest -m "not live and not spark"
 
 check: $(VENV)/.installed  ## check format, lint, types and import contracts, and run the fast tests: under a minute
 	$(BIN)/ruff format --check .
