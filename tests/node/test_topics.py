@@ -25,6 +25,7 @@ from gossamer.node import (
     Wish,
 )
 from gossamer.node.history import AskPast
+from gossamer.node.rights import Rights
 from gossamer.node.topics import (
     CHARACTERS_ON_THE_WAY,
     RIVALS_MAX,
@@ -789,7 +790,14 @@ class Keyed:
 
     def __init__(self, peer: Peer = HERE, publish: tuple[str, ...] = ("*",)) -> None:
         self.identity = KEYS.identity(peer, publish=publish)
-        rights = KEYS.rights(self.identity)
+        # Nodes whose certificates were revoked, as far as this node knows.
+        self.revoked: set[Peer] = set()
+        rights = Rights(
+            self.identity,
+            KEYS.prove,
+            lambda identity: identity.peer not in self.revoked,
+            revoked=lambda identity: identity.peer in self.revoked,
+        )
         self.topics = Topics(peer)
         self.topics.permits, self.topics.proof = rights.may_advertise, KEYS.proof(rights)
         self.topics.certificate_of = rights.certificate
@@ -835,7 +843,10 @@ def test_an_advertisement_without_it_changes_nothing_and_is_charged(known: bool)
     if known:
         here.hears(honest)
     before = dict(here.topics.schemas)
-    bad = Keyed(MAY_NOT, ("other",)).says(grown)
+    liar = Keyed(MAY_NOT, ("other",))
+    # It does not hold itself to its own permissions.
+    liar.topics.permits = None
+    bad = liar.says(grown)
     [advert], [(_, certificate)] = bad.topics, bad.certificates
     [own], [(_, its)] = honest.topics, honest.certificates
     forged = [
@@ -852,6 +863,31 @@ def test_an_advertisement_without_it_changes_nothing_and_is_charged(known: bool)
         assert here.hears(message) == 1
         assert here.topics.schemas == before
         assert not here.topics.conflicts
+
+
+def test_a_topic_outlives_a_revoked_advertiser_when_another_node_may_stand_for_it() -> None:
+    here, reader, newcomer = Keyed(), Keyed(Peer(5), ("other",)), Keyed(Peer(6))
+    word = Keyed(MAY).says(SCHEMA, retention=HOUR)
+    for node in (here, reader):
+        assert node.hears(word) == 0
+        node.revoked.add(MAY)
+    newcomer.revoked.add(MAY)
+    assert newcomer.hears(word) > 0
+    # A node that may not publish there tells nothing that a newcomer would refuse.
+    assert sent(reader.topics.vouch()) == []
+    [first] = sent(reader.topics.link(LINK, LinkState.UP, NOW))
+    assert first == Adverts(())
+    # A node that may publish there stands for the schema and for the retention.
+    assert sent(here.topics.vouch()) == []
+    [renewed] = sent(here.topics.link(LINK, LinkState.UP, NOW))
+    assert renewed.topics[0].origin == renewed.topics[0].retention.origin == HERE
+    for node in (reader, newcomer):
+        assert node.hears(renewed) == 0
+        assert node.topics.schemas["t"].text == SCHEMA
+        assert node.topics.retentions == {"t": HOUR}
+        # It is also passed on, and it is stored.
+        assert node.topics.records()
+    assert sent(reader.topics.link(Peer(7), LinkState.UP, NOW)) == [renewed]
 
 
 def test_a_retention_without_a_signature_changes_nothing_and_is_charged() -> None:

@@ -99,6 +99,8 @@ class Driver:
         self.changed: Callable[[Peer, LinkState], None] = lambda peer, state: None
         # Called when this node has another certificate.
         self.renewed: Callable[[Identity], None] = lambda identity: None
+        # Called when certificates were revoked.
+        self.revoked: Callable[[], None] = lambda: None
         # Called when another process has this node's id.
         self.met_twin: Callable[[int], None] = lambda incarnation: None
         # This node's own certificate was revoked, or its authority counts no longer.

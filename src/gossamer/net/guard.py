@@ -201,6 +201,8 @@ class Guard:
         for connection in list(self._driver.links.values()):
             if connection is not source:
                 self._send_lists(connection)
+        self._driver.revoked()
+        self._driver.settle()
 
     def check(self) -> None:
         """Cuts the links of peers whose certificates count no longer.

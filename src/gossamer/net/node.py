@@ -274,6 +274,7 @@ class Node:
         )
         self._driver.met_twin = self._met_twin
         self._driver.disowned = self._disowned
+        self._driver.revoked = self._core.vouch
         self._driver.renewed = lambda own: self._interest.certify(
             own.certificate, self._driver.now()
         )

@@ -629,6 +629,10 @@ class NodeCore:
         self._out += self.topics.receive(sender, message, now)
         self._learn(now)
 
+    def vouch(self) -> None:
+        """Certificates were revoked, perhaps those of advertisers."""
+        self._out += self.topics.vouch()
+
     def _receive_interest(self, sender: Peer, message: Any, now: Micros) -> None:
         assert self.interest is not None
         self.routing.interest_says(self.interest.receive(sender, message, now), now)

@@ -19,7 +19,8 @@ advertised. It passes their word on and keeps less.
 With keys, each schema and each retention has the signature of the node that advertised it, and its
 certificate travels with it, because that node may be gone. A node takes and passes on only those
 whose advertiser has the permission to publish to the topic. The link that brings another one is
-charged. One advertiser can take a share of the places for topics, and not all of them.
+charged. One advertiser can take a share of the places for topics, and not all of them. When an
+advertiser is revoked, a node that may publish to its topics signs them in its own name.
 
 There are two messages:
 
@@ -431,9 +432,8 @@ class Topics:
     def link(self, peer: Peer, state: LinkState, now: Micros) -> list[Effect]:
         if state is LinkState.UP:
             neighbour = self._neighbours[peer] = _Neighbour(self.schemas)
-            if self.schemas:
-                self._send(peer)
-            else:
+            self._send(peer)
+            if not neighbour.parts:
                 # The empty message matters: a newcomer waits for it.
                 self._post(peer, neighbour, ())
         elif state in (LinkState.DOWN, LinkState.CUT):
@@ -475,6 +475,12 @@ class Topics:
                 return
             is_alone = len(told) == 1 and topic not in self.conflicts
             is_news = not (epoch == head.epoch and is_alone and known.text in told)
+            if not is_news and not self._counts(topic, head.by):
+                # Another node stands for the topic, because its advertiser counts no longer.
+                by = told[known.text]
+                if self._is_proved(topic, by, said_schema(topic, epoch, known.text)):
+                    self._head_by(topic, by)
+                    self._tell(topic, sender)
         if is_news:
             pool = self._parse(sender, topic, told)
             self._prove(sender, topic, epoch, pool)
@@ -639,7 +645,13 @@ class Topics:
             self._unsaved[topic] = None
             self._tell(topic, sender)
             return True
-        return (known[0].seconds, known[0].bytes) == (rule[0].seconds, rule[0].bytes)
+        is_same = (known[0].seconds, known[0].bytes) == (rule[0].seconds, rule[0].bytes)
+        if is_same and not self._counts(topic, known[1]):
+            # Another node stands for the retention, because its advertiser counts no longer.
+            self.rules[topic] = rule
+            self._unsaved[topic] = None
+            self._tell(topic, sender)
+        return is_same
 
     def _keep(self, topic: str, rule: tuple[Rule, By]) -> None:
         self.rules[topic] = rule
@@ -658,6 +670,62 @@ class Topics:
             if peer != sender:
                 neighbour.topics[topic] = None
                 self._send(peer)
+
+    def vouch(self) -> list[Effect]:
+        """Certificates were revoked. Topics outlive their advertisers: if the advertiser of a topic
+        counts no longer, a node that may publish to the topic stands for it with its signature.
+        """
+        for topic in self.schemas:
+            before = self._heads[topic].by
+            if self._vouches(topic) and self._heads[topic].by != before:
+                self._unsaved[topic] = None
+                self._tell(topic, None)
+        return self._flush()
+
+    def _vouches(self, topic: str) -> bool:
+        """Whether others may believe what this node tells of a topic. It signs for advertisers that
+        count no longer, if it may.
+        """
+        if self.permits is None:
+            return True
+        head, rivals, rule = (
+            self._heads[topic],
+            self.conflicts.get(topic, {}),
+            self.rules.get(topic),
+        )
+        said = [head.by, *(by for _, by in rivals.values())]
+        if rule is not None:
+            said.append(rule[1])
+        if all(self._counts(topic, by) for by in said):
+            return True
+        if not self.permits(self._me, self.certificate_of(self._me), topic):
+            return False
+        if not self._counts(topic, head.by):
+            self._head_by(
+                topic, self._by_me(said_schema(topic, head.epoch, self.schemas[topic].text))
+            )
+        for text, (schema, by) in rivals.items():
+            if not self._counts(topic, by):
+                mine = self._by_me(said_schema(topic, head.epoch, text))
+                rivals[text] = (schema, mine)
+        if rule is not None and not self._counts(topic, rule[1]):
+            seconds, size, epoch = rule[0].seconds, rule[0].bytes, rule[0].epoch
+            mine = self._by_me(said_rule(topic, (seconds, size, epoch)))
+            # The limit for the retention of others goes on.
+            self.rules[topic] = Rule(seconds, size, epoch, self._me, mine.signature), mine
+        return True
+
+    def _counts(self, topic: str, by: By) -> bool:
+        """Whether an advertiser, as far as certificates go, may speak of a topic now."""
+        return self.permits is None or self.permits(Peer(by.origin), by.certificate, topic)
+
+    def _head_by(self, topic: str, by: By) -> None:
+        """Another node stands for the schema of a topic."""
+        head = self._heads[topic]
+        self._by_origin[head.by.origin] -= 1
+        self._by_origin[by.origin] += 1
+        self._heads[topic] = _Head(head.epoch, by)
+        self._unsaved[topic] = None
 
     def _remind(self, peer: Peer, topic: str) -> None:
         """Tells the topic to a neighbour that lacks news of it."""
@@ -684,7 +752,10 @@ class Topics:
                 part.append(topic)
             for topic in part:
                 del neighbour.topics[topic]
-            self._post(peer, neighbour, tuple(map(self._advert, part)))
+            # A neighbour would refuse the others, and charge this link for them.
+            counting = tuple(self._advert(topic) for topic in part if self._vouches(topic))
+            if counting:
+                self._post(peer, neighbour, counting)
 
     def _post(self, peer: Peer, neighbour: _Neighbour, adverts: tuple[Advert, ...]) -> None:
         certificates: dict[int, bytes] = {}
